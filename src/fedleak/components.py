@@ -1,0 +1,61 @@
+"""Hyperparameter classes: validated the same from Python, TOML and the command line.
+
+A component is a frozen pydantic dataclass. Where it has a field `preset` and a class variable `PRESETS`, the named
+preset supplies the defaults and explicit values win:
+
+    DLMPlus(preset="paper")            # the paper's settings
+    DLMPlus(preset="paper", steps=50)  # the paper's settings, but 50 steps
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast, dataclass_transform
+
+import pydantic
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+__all__ = ["component", "configure", "parameters", "resolved"]
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def component(cls: type[T]) -> type[T]:
+    """Class decorator: a frozen, keyword-only, validated dataclass that rejects unknown fields."""
+    made = pydantic_dataclass(
+        cls, frozen=True, kw_only=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    )
+    return cast(type[T], made)
+
+
+def configure(cls: type[T], given: Mapping[str, Any]) -> T:
+    """An instance from plain values; a preset fills in what was not given.
+
+    Raises pydantic.ValidationError, whose entries name the field.
+    """
+    presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "PRESETS", {})
+    name = given.get("preset", _default(cls, "preset"))
+    filled = {**presets.get(name, {}), **given} if isinstance(name, str) else dict(given)
+    return pydantic.TypeAdapter(cls).validate_python(filled)
+
+
+def _default(cls: type, name: str) -> Any:
+    for field in dataclasses.fields(cast(Any, cls)):
+        if field.name == name:
+            default = field.default
+            return getattr(default, "default", default)
+    return None
+
+
+def parameters(cls: type) -> dict[str, dict[str, Any]]:
+    """Name to {type, default, description, rules} for every field, for `fedleak show` and the documentation."""
+    schema = pydantic.TypeAdapter(cls).json_schema()
+    return {name: dict(entry) for name, entry in schema.get("properties", {}).items()}
+
+
+def resolved(instance: Any) -> dict[str, Any]:
+    """All field values as plain JSON-able data."""
+    return cast(dict[str, Any], pydantic.TypeAdapter(type(instance)).dump_python(instance, mode="json"))
