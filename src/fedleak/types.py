@@ -30,8 +30,8 @@ __all__ = [
     "Progress",
     "PublicSet",
     "Reconstruction",
-    "RecoveredImages",
     "Recording",
+    "RecoveredImages",
     "Round",
     "Setup",
     "Status",
@@ -188,11 +188,14 @@ class Transcript:
         def only(known: Mapping[str, Any]) -> dict[str, Any]:
             return {key: value for key, value in known.items() if key in names}
 
-        rounds = _Mapped(
-            self.rounds,
-            lambda r: replace(r, received=tuple(replace(m, disclosed=only(m.disclosed)) for m in r.received)),
+        told = self.mapped(
+            lambda r: replace(r, received=tuple(replace(m, disclosed=only(m.disclosed)) for m in r.received))
         )
-        return Transcript(replace(self.setup, disclosed=only(self.setup.disclosed)), rounds)
+        return replace(told, setup=replace(self.setup, disclosed=only(self.setup.disclosed)))
+
+    def mapped(self, change: Callable[[Round], Round]) -> Transcript:
+        """The same transcript with every round seen through a function, when it is asked for."""
+        return replace(self, rounds=_Mapped(self.rounds, change))
 
 
 class _Mapped(Sequence[Round]):

@@ -1,0 +1,14 @@
+"""Attacks: what a transcript gives away. An attack reads a transcript and returns a finding, never a judgement."""
+
+from __future__ import annotations
+
+from fedleak.attacks.inversion.dlg import DLG
+from fedleak.attacks.inversion.dlm_plus import DLMPlus
+from fedleak.attacks.knowledge import require
+
+__all__ = ["ATTACKS", "require"]
+
+ATTACKS: dict[str, type] = {
+    "dlg": DLG,
+    "dlm_plus": DLMPlus,
+}

@@ -1,0 +1,61 @@
+"""What a client does before it sends, each with its stage, its context and what it proves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+from fedleak.defenses.base import Context, Defense, Guarantee, Plan, Stage
+from fedleak.defenses.clip import Clip
+from fedleak.defenses.compose import Chain, Identity, chain, identity
+from fedleak.defenses.noise import Gaussian, Laplace
+from fedleak.defenses.sparsify import Sparsify
+
+__all__ = [
+    "DEFENSES",
+    "Chain",
+    "Clip",
+    "Context",
+    "Defense",
+    "Gaussian",
+    "Guarantee",
+    "Identity",
+    "Laplace",
+    "Plan",
+    "Sparsify",
+    "Stage",
+    "chain",
+    "identity",
+    "label",
+]
+
+DEFENSES: dict[str, type] = {
+    "identity": Identity,
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "clip": Clip,
+    "sparsify": Sparsify,
+}
+
+
+def label(defense: Defense) -> str:
+    """A short name for tables: fields at their defaults are left out.
+
+    >>> label(chain(Clip(norm=1), Gaussian(sigma=0.01)))
+    'clip(norm=1)+gaussian(sigma=0.01)'
+    >>> label(identity)
+    'none'
+    """
+    if isinstance(defense, Chain):
+        return "+".join(map(label, defense.members)) or "none"
+    if isinstance(defense, Identity):
+        return "none"
+    kind = type(defense)
+    name = next((name for name, known in DEFENSES.items() if known is kind), kind.__name__)
+    shown = []
+    for field in dataclasses.fields(cast(Any, defense)):
+        value = getattr(defense, field.name)
+        default = getattr(field.default, "default", field.default)
+        if value != default:
+            shown.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+    return f"{name}({', '.join(shown)})"

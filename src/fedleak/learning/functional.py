@@ -37,7 +37,10 @@ def loss_named(name: str) -> Loss:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A module as a pure function. The module's own parameters are never touched after construction."""
+    """A module as a pure function. The module's own parameters and buffers are never touched after construction.
+
+    `parameters` may name buffers too (BatchNorm statistics); what it leaves out is read from the module.
+    """
 
     module: nn.Module
 
@@ -49,14 +52,14 @@ class Network:
         return {name: value.detach().clone() for name, value in self.module.named_buffers()}
 
     def __call__(self, parameters: Named, inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.module, dict(parameters), (inputs,))
+        outputs: Tensor = functional_call(self.module, {**self.buffers(), **parameters}, (inputs,))
         return outputs
 
 
 def predict(network: Network, parameters: Named, inputs: Tensor, batch_size: int = 1024) -> Tensor:
     """Outputs for model inputs, without gradients, in batches."""
     with torch.no_grad():
-        return torch.cat([network(parameters, part) for part in inputs.split(batch_size)])
+        return torch.cat([network(parameters, part) for part in torch.split(inputs, batch_size)])
 
 
 def accuracy(network: Network, parameters: Named, inputs: Tensor, labels: Tensor) -> Tensor:

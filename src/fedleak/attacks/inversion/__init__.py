@@ -1,0 +1,1 @@
+"""One inversion engine (distance, dummies, optimiser, rules of the search) and short cited recipes on it."""

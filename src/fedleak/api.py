@@ -1,0 +1,153 @@
+"""The library in four functions: simulate, attack, judge, and run_audit for all of it at once.
+
+    recording = simulate(clients, test, model=Net, protocol="fedavg", examples=1)
+    finding = attack(recording.transcript, "dlm_plus")
+    scores = judge(finding, recording.truth)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedleak.audit.device import choose_device
+from fedleak.audit.registry import lookup
+from fedleak.audit.rows import Row
+from fedleak.audit.runner import run_audit as run_spec
+from fedleak.audit.spec import make_spec, read_spec
+from fedleak.audit.work import attack_transcript
+from fedleak.components import configure
+from fedleak.data import data_root
+from fedleak.defenses import Defense, chain
+from fedleak.errors import DataError
+from fedleak.federation import Problem
+from fedleak.metrics import Judgement, default_threshold
+from fedleak.metrics import judge as judge_one
+from fedleak.report import build_report
+from fedleak.seeding import Seeds
+from fedleak.types import (
+    Examples,
+    ModelSpec,
+    Normalisation,
+    Progress,
+    Reconstruction,
+    Recording,
+    Transcript,
+    Truth,
+    silent,
+)
+
+__all__ = ["attack", "judge", "run_audit", "simulate"]
+
+IMAGE_METRICS = ("psnr", "ssim", "mse", "recovered", "label_errors")
+
+
+def simulate(
+    clients: Mapping[str, Examples],
+    test: Examples,
+    *,
+    model: str | Callable[[], nn.Module],
+    protocol: str = "fedavg",
+    defenses: Sequence[Defense] = (),
+    seed: int = 0,
+    classes: int | None = None,
+    normalisation: Normalisation | None = None,
+    device: str = "auto",
+    progress: Progress = silent,
+    **settings: Any,
+) -> Recording:
+    """Run a federation on your own data and network.
+
+    `clients` maps a name to its examples (pixels in [0, 1], shaped (n, C, H, W), and integer labels); `model` is a
+    name of `fedleak list models` or anything that makes an `nn.Module`; `settings` are the protocol's parameters
+    (`fedleak show protocol fedavg`). What the server saw and what only you know come back apart.
+    """
+    if not clients:
+        raise DataError("clients={}: a federation needs at least one client")
+    everything = [*clients.values(), test]
+    spec = ModelSpec(model) if isinstance(model, str) else ModelSpec(_name(model), factory=model)
+    problem = Problem(
+        clients=clients,
+        test=test,
+        model=spec,
+        input_shape=tuple(next(iter(clients.values())).inputs.shape[1:]),
+        classes=classes or 1 + max(int(part.labels.max()) for part in everything if len(part)),
+        normalisation=normalisation or Normalisation(),
+    )
+    run = configure(lookup("protocols", protocol), settings)
+    recording: Recording = run(
+        problem,
+        chain(*defenses),
+        Seeds(seed).under("federation"),
+        progress=progress,
+        device=choose_device(device),
+    )
+    return recording
+
+
+def attack(
+    transcript: Transcript,
+    name: str,
+    *,
+    model: Callable[[], nn.Module] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = silent,
+    **parameters: Any,
+) -> Reconstruction:
+    """Run an attack on what a server saw. It is told only what it needs of what the transcript discloses.
+
+    `model` makes the network of a transcript that was loaded from disk and names one of your own.
+    """
+    if model is not None:
+        transcript = transcript.with_model(model)
+    configured = configure(lookup("attacks", name), parameters)
+    return attack_transcript(configured, name, transcript, seed, choose_device(device), progress)[0]
+
+
+def judge(
+    finding: Reconstruction,
+    truth: Truth,
+    *,
+    metrics: Sequence[str] = IMAGE_METRICS,
+    threshold: float | None = None,
+    data: str | None = None,
+    seed: int = 0,
+) -> dict[str, Judgement]:
+    """Hold what an attack found against the truth: client to scores, one number per private example."""
+    found = {}
+    for victim in finding.victims:
+        if victim.status in ("ok", "diverged"):
+            limit = default_threshold("", len(victim.inputs)) if threshold is None else threshold
+            rng = Seeds(seed).generator("judge", victim.round, victim.sender)
+            found[victim.sender] = judge_one(victim, truth, metrics, limit, data_root(data), rng)
+    return found
+
+
+def run_audit(
+    spec: Path | str | Mapping[str, Any] | None = None,
+    *,
+    out: Path | str = "runs/default",
+    model: Callable[[], nn.Module] | None = None,
+    data: str | None = None,
+    device: str = "auto",
+    jobs: int | None = None,
+) -> list[Row]:
+    """`fedleak audit` from Python: rows come back, the report is in the run folder.
+
+    `spec` is a TOML file, the same tables as a dict, or None for the built-in audit; `model` replaces [model].
+    """
+    if isinstance(spec, Mapping):
+        checked = make_spec(spec, model=model)
+    else:
+        checked = read_spec(None if spec is None else Path(spec), model=model)
+    rows = run_spec(checked, Path(out), data_root=data_root(data), device=choose_device(device), jobs=jobs)
+    build_report(Path(out))
+    return rows
+
+
+def _name(factory: Callable[[], nn.Module]) -> str:
+    return f"{getattr(factory, '__module__', 'user')}:{getattr(factory, '__qualname__', type(factory).__name__)}"

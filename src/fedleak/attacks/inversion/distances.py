@@ -1,0 +1,104 @@
+"""How far the dummies' gradient is from what the client sent.
+
+A distance sees a batch of problems: every tensor has the problem as its first dimension. It returns one value per
+problem and, in closed form, the derivative of that value with respect to the gradient: cheaper and, near the solution,
+more exact than automatic differentiation of the distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Distance", "SquaredL2", "UnitDifference"]
+
+TINY = 1e-12
+"""Below this norm a gradient has no direction; dividing by it would make a number that is not finite."""
+
+
+class Distance(Protocol):
+    """Values (b,) and the derivative of each with respect to its gradient, tensor by tensor."""
+
+    def prepare(self, target: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The targets as this distance wants them, computed once before the search."""
+        ...
+
+    def unit(self, target: Sequence[Tensor]) -> Tensor:
+        """Per problem, the value that a gradient has which is as far from the target as the target is long."""
+        ...
+
+    def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]: ...
+
+
+def _squared(tensors: Sequence[Tensor]) -> Tensor:
+    """The squared norm over all tensors, one per problem."""
+    flat = [t.reshape(len(t), -1) for t in tensors]
+    return torch.stack([torch.linalg.vecdot(f, f) for f in flat]).sum(dim=0)
+
+
+def _per_problem(values: Tensor, like: Tensor) -> Tensor:
+    return values.reshape(-1, *[1] * (like.dim() - 1))
+
+
+@dataclass(frozen=True)
+class SquaredL2:
+    """|g - target|^2, DLG's distance (Zhu et al. 2019; dlm.txt eq. 10 with k = 1), times `factor`."""
+
+    factor: float = 1.0
+
+    def prepare(self, target: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(target)
+
+    def unit(self, target: Sequence[Tensor]) -> Tensor:
+        return self.factor * _squared(target)
+
+    def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        apart = [g - t for g, t in zip(gradient, target, strict=True)]
+        value = self.factor * _squared(apart)
+        return value, tuple(a.mul_(2 * self.factor) for a in apart)
+
+
+@dataclass(frozen=True)
+class UnitDifference:
+    """|g/|g| - target/|target||^2, DLM+'s distance (dlm.txt eq. 8), times `factor`.
+
+    Over all parameters at once it equals 2 (1 - cosine). It is computed as a difference of unit vectors, because in
+    float32 `1 - cosine` cannot fall below about 1e-7. With `per_layer` every tensor is normalised on its own, and the
+    value is the mean over tensors, so that both scopes range over [0, 4].
+    """
+
+    factor: float = 1.0
+    per_layer: bool = False
+
+    def prepare(self, target: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        parts = []
+        for group in self._groups(target):
+            norm = _squared(group).sqrt().clamp(min=TINY)
+            parts += [t / _per_problem(norm, t) for t in group]
+        return tuple(parts)
+
+    def unit(self, target: Sequence[Tensor]) -> Tensor:
+        return torch.full_like(_squared(target), self.factor)
+
+    def _groups(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        return [[t] for t in tensors] if self.per_layer else [list(tensors)]
+
+    def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        groups = list(zip(self._groups(gradient), self._groups(target), strict=True))
+        weight = self.factor / len(groups)
+        total, slopes = torch.zeros_like(gradient[0].reshape(len(gradient[0]), -1)[:, 0]), []
+        for mine, theirs in groups:
+            norm = _squared(mine).sqrt().clamp(min=TINY)
+            units = [g / _per_problem(norm, g) for g in mine]
+            apart = [u - t for u, t in zip(units, theirs, strict=True)]
+            value = _squared(apart)
+            # d/dg |u - t|^2 = 2/|g| (u - t - (v/2) u) with v the value itself: no cosine, hence no cancellation.
+            for u, a in zip(units, apart, strict=True):
+                slope = a.sub_(u.mul_(_per_problem(value / 2, u)))
+                slopes.append(slope.mul_(_per_problem(2 * weight / norm, slope)))
+            total = total + weight * value
+        return total, tuple(slopes)

@@ -1,0 +1,73 @@
+"""DLG: deep leakage from gradients (Zhu et al. 2019; the baseline of dlm.txt)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from fedleak.attacks.inversion.distances import SquaredL2
+from fedleak.attacks.inversion.engine import Recipe, invert
+from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, InversionSettings
+from fedleak.attacks.knowledge import known, require
+from fedleak.components import component
+from fedleak.errors import RefusedError
+from fedleak.types import Gradients, Message, Progress, Reconstruction, Setup, Transcript, Weights, silent
+
+__all__ = ["DLG", "gradient_scale"]
+
+TORCH_TOLERANCES: Mapping[str, Any] = {"tolerance_grad": 1e-7, "tolerance_change": 1e-9}
+
+
+@component
+class DLG(InversionSettings):
+    """Match the gradient itself: the squared distance between the dummies' gradient and the client's (eq. 10, k = 1).
+
+    The presets of the paper keep torch's default tolerances; "strong" sets them to 0, bounds the steps and restarts.
+
+    Sees: the broadcast weights and what each client sent back, the network and its loss.
+    Needs: the number of images behind a message; from weights also the learning rate and the number of local steps
+    (epochs and batch size), since a difference of weights is only then a gradient.
+    Guarantees: nothing is read but the transcript; of several starts the one with the smallest objective counts.
+    """
+
+    paper: ClassVar[str] = "Zhu et al. 2019, Deep Leakage from Gradients; dlm.txt table 1"
+    reads: ClassVar[tuple[type, ...]] = (Gradients, Weights)
+    needs: ClassVar[frozenset[str]] = frozenset({"samples"})
+    needs_from_weights: ClassVar[frozenset[str]] = frozenset({"lr", "epochs", "batch_size"})
+    yields: ClassVar[type] = Reconstruction
+    revision: ClassVar[int] = 1
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "strong": {},
+        "paper": {**PAPER, **TORCH_TOLERANCES},
+        "paper_mlp": PAPER_MLP,
+    }
+
+    def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> Reconstruction:
+        require(self, seen)
+        recipe = Recipe(
+            distance=SquaredL2(),
+            optimiser=self.make_optimiser(),
+            rules=self.make_rules(),
+            scale=gradient_scale,
+            goal=self.goal,
+            spread=self.spread,
+            round=self.round,
+            snapshots=self.snapshots,
+            chunk=self.chunk,
+        )
+        return invert(seen, recipe, rng=rng, progress=progress)
+
+
+def gradient_scale(setup: Setup, message: Message) -> float:
+    """What turns an apparent gradient into a mean gradient: 1 for gradients, 1 / (lr * local steps) for weights."""
+    if isinstance(message.payload, Gradients):
+        return 1.0
+    told = known(setup, message)
+    samples, size = told["samples"], told["batch_size"]
+    steps = told["epochs"] * (1 if size is None else math.ceil(samples / size))
+    if not told["lr"] * steps > 0:
+        raise RefusedError(f"{message.sender}: lr={told['lr']}, local steps={steps}: both must be greater than 0")
+    return float(1 / (told["lr"] * steps))

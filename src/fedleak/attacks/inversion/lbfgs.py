@@ -1,0 +1,199 @@
+"""L-BFGS over a batch of independent problems, each with its own curvature.
+
+On one problem the iterates are those of torch.optim.LBFGS without line search. The two-loop recursion is written as
+two triangular systems (Byrd, Nocedal and Schnabel 1994), so that a direction costs a few batched matrix products
+instead of a Python loop over the history:
+
+    first loop    R a = S q             R_ij = s_i . y_j for j at least as new as i
+    second loop   R' c = diag(R) a - Y r
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedleak.attacks.inversion.optim import Evaluate, Outcome
+
+__all__ = ["LBFGS", "LBFGSState"]
+
+CURVATURE_FLOOR = 1e-10
+"""torch's rule: a pair (s, y) with y . s at or below this is not remembered."""
+
+
+@dataclass(eq=False)
+class LBFGSState:
+    """What L-BFGS remembers about every row.
+
+    `steps` and `changes` hold the pairs in a ring of slots, `upper` their products s_i . y_j from oldest to newest.
+    """
+
+    steps: Tensor
+    changes: Tensor
+    upper: Tensor
+    count: Tensor
+    iterations: Tensor
+    scale: Tensor
+    direction: Tensor
+    length: Tensor
+    slope: Tensor
+    value: Tensor
+
+    def take(self, rows: Tensor) -> LBFGSState:
+        return LBFGSState(**{name: value[rows] for name, value in vars(self).items()})
+
+    def forget(self, rows: Tensor) -> None:
+        for name in ("count", "iterations"):
+            getattr(self, name)[rows] = 0
+        self.upper[rows] = torch.eye(self.upper.shape[1], dtype=self.upper.dtype, device=self.upper.device)
+        for name in ("steps", "changes", "direction", "length", "slope", "value"):
+            getattr(self, name)[rows] = 0
+        self.scale[rows] = 1
+
+    def remember(self, step: Tensor, change: Tensor, wanted: Tensor) -> None:
+        """Store one pair in every wanted row that has enough curvature, over its oldest pair when the ring is full."""
+        curvature = torch.linalg.vecdot(change, step)
+        rows = (wanted & (curvature > CURVATURE_FLOOR)).nonzero().squeeze(1)
+        if len(rows) == 0:
+            return
+        step, change, curvature = step[rows], change[rows], curvature[rows]
+        history = self.steps.shape[1]
+        slot = self.count[rows] % history
+        self.steps[rows, slot], self.changes[rows, slot] = step, change
+        full = rows[self.count[rows] >= history]
+        if len(full) > 0:
+            self.upper[full] = self.upper[full].roll((-1, -1), dims=(1, 2))
+        self.count[rows] += 1
+        used, order = self._oldest_first()
+        steps = self.steps[:, :used] if len(rows) == len(self.count) else self.steps[rows, :used]
+        newest = self.count[rows].clamp(max=history) - 1
+        column = _along(steps, change).gather(1, order[rows])
+        older = torch.arange(used, device=rows.device) <= newest[:, None]
+        self.upper[rows, :used, newest] = torch.where(older, column, 0)
+        self.upper[rows, newest, :] = torch.where(self._last(newest), curvature[:, None], 0)
+        self.scale[rows] = curvature / torch.linalg.vecdot(change, change)
+
+    def _last(self, newest: Tensor) -> Tensor:
+        return torch.arange(self.upper.shape[2], device=newest.device) == newest[:, None]
+
+    def _oldest_first(self) -> tuple[int, Tensor]:
+        """How many slots are in use in any row, and per row those slots from oldest to newest.
+
+        Slots that a row has not filled hold zero vectors and a unit diagonal: they contribute nothing.
+        """
+        history = self.steps.shape[1]
+        used = min(int(self.count.max()), history)
+        begin = torch.where(self.count > history, self.count % history, 0)
+        return used, (torch.arange(used, device=self.count.device) + begin[:, None]) % max(used, 1)
+
+    def newton(self, slope: Tensor) -> Tensor:
+        """Minus the inverse-Hessian estimate times the slope."""
+        used, order = self._oldest_first()
+        if used == 0:
+            return -slope * self.scale[:, None]
+        steps, changes, upper = self.steps[:, :used], self.changes[:, :used], self.upper[:, :used, :used]
+        right = -_along(steps, slope).gather(1, order)
+        first = torch.linalg.solve_triangular(upper, right[:, :, None], upper=True).squeeze(2)
+        rest = -slope - _combine(changes, first, order)
+        scaled = rest * self.scale[:, None]
+        right = upper.diagonal(dim1=1, dim2=2) * first - _along(changes, scaled).gather(1, order)
+        second = torch.linalg.solve_triangular(upper.mT, right[:, :, None], upper=False).squeeze(2)
+        return scaled + _combine(steps, second, order)
+
+
+def _along(vectors: Tensor, one: Tensor) -> Tensor:
+    """(b, m, size) and (b, size) to the inner products (b, m). As row times matrix: fifteen times faster on a CPU."""
+    return torch.bmm(one[:, None], vectors.mT).squeeze(1)
+
+
+def _combine(vectors: Tensor, weights: Tensor, order: Tensor) -> Tensor:
+    """The sum of the vectors, each with its weight; the weights are given in `order`."""
+    return torch.bmm(torch.empty_like(weights).scatter_(1, order, weights)[:, None], vectors).squeeze(1)
+
+
+@dataclass(frozen=True)
+class LBFGS:
+    """torch.optim.LBFGS without line search, for many problems at once.
+
+    One advance is one `step()` of torch: up to `inner` iterations, ended early, until the next advance, by a change
+    below `tolerance_change`, and for good by a slope within `tolerance_grad` or a direction that does not descend.
+
+    `max_step` bounds the root mean square of a step; 0 is torch's behaviour, no bound. Without one the first few steps,
+    taken on little curvature, throw some problems so far out that sigmoids saturate and nothing brings them back.
+    """
+
+    lr: float = 1.0
+    history: int = 100
+    inner: int = 20
+    tolerance_grad: float = 1e-7
+    tolerance_change: float = 1e-9
+    max_step: float = 0.0
+
+    def begin(self, points: Tensor) -> LBFGSState:
+        rows, size = points.shape
+        return LBFGSState(
+            steps=points.new_zeros(rows, self.history, size),
+            changes=points.new_zeros(rows, self.history, size),
+            upper=torch.eye(self.history, dtype=points.dtype, device=points.device).repeat(rows, 1, 1),
+            count=points.new_zeros(rows, dtype=torch.long),
+            iterations=points.new_zeros(rows, dtype=torch.long),
+            scale=points.new_ones(rows),
+            direction=torch.zeros_like(points),
+            length=points.new_zeros(rows),
+            slope=torch.zeros_like(points),
+            value=points.new_zeros(rows),
+        )
+
+    def advance(self, points: Tensor, state: LBFGSState, evaluate: Evaluate) -> Outcome:
+        count = len(points)
+        points = points.clone()
+        moving = torch.ones(count, dtype=torch.bool, device=points.device)
+        finished, broken = torch.zeros_like(moving), torch.zeros_like(moving)
+        values, slopes = points.new_zeros(count), torch.zeros_like(points)
+        began = values
+        for inner in range(self.inner):
+            rows = moving.nonzero().squeeze(1)
+            if len(rows) == 0:
+                break
+            if len(rows) == count:
+                values, slopes = evaluate(points, rows)
+            else:
+                values[rows], slopes[rows] = evaluate(points[rows], rows)
+            if inner == 0:
+                began = values.clone()
+            bad = moving & ~(values.isfinite() & slopes.isfinite().all(dim=1))
+            flat = moving & ~bad & (slopes.abs().amax(dim=1) <= self.tolerance_grad)
+            broken, finished = broken | bad, finished | flat
+            moving = moving & ~bad & ~flat
+            if inner > 0:
+                small = (state.direction.abs().amax(dim=1) * state.length).abs() <= self.tolerance_change
+                moving = moving & ~(small | ((values - state.value).abs() < self.tolerance_change))
+            moving, stuck = self._move(points, values, slopes, state, moving)
+            finished = finished | stuck
+        return Outcome(points, began, finished, broken)
+
+    def _move(
+        self, points: Tensor, values: Tensor, slopes: Tensor, state: LBFGSState, moving: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One iteration of the moving rows, in place. Returns which rows moved and which can never move again."""
+        known = state.iterations > 0
+        state.remember(state.direction * state.length[:, None], slopes - state.slope, moving & known)
+        direction = state.newton(slopes)
+        length = torch.where(known, self.lr, self.lr * (1 / slopes.abs().sum(dim=1)).clamp(max=1))
+        if self.max_step > 0:
+            rms = torch.linalg.vector_norm(direction, dim=1) / direction.shape[1] ** 0.5
+            length = length * (self.max_step / (rms * length)).clamp(max=1)
+        descends = torch.linalg.vecdot(slopes, direction) <= -self.tolerance_change
+        stuck = moving & ~descends
+        moved = moving & descends
+        # A row that may not move keeps what it remembers: it is asked again, at the same point, at the next advance.
+        wide = moved[:, None]
+        state.direction = torch.where(wide, direction, state.direction)
+        state.slope = torch.where(wide, slopes, state.slope)
+        state.length = torch.where(moved, length, state.length)
+        state.value = torch.where(moved, values, state.value)
+        state.iterations = state.iterations + moved
+        points += torch.where(wide, direction * length[:, None], 0)
+        return moved, stuck

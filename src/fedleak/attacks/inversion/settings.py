@@ -1,0 +1,110 @@
+"""The fields that every inversion recipe shares, and how a preset fills them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ArgsKwargs
+
+from fedleak.attacks.inversion.adam import Adam
+from fedleak.attacks.inversion.lbfgs import LBFGS
+from fedleak.attacks.inversion.search import Rules
+from fedleak.components import component
+
+__all__ = ["PAPER", "PAPER_MLP", "InversionSettings"]
+
+Preset = Literal["strong", "paper", "paper_mlp"]
+
+PAPER: Mapping[str, Any] = {
+    "steps": 200,
+    "restarts": 0,
+    "optimizer": "lbfgs",
+    "lr": 1.0,
+    "history": 100,
+    "max_step": 0.0,
+    "spread": 1.0,
+    "patience": 0,
+    "goal": 0.0,
+}
+"""dlm.txt section 5 for LeNet: L-BFGS (torch's 20 inner iterations), lr 1, history 100, 200 iterations, one start."""
+
+PAPER_MLP: Mapping[str, Any] = {**PAPER, "steps": 4000, "optimizer": "adam", "lr": 0.1}
+"""dlm.txt section 5 for the MLP: Adam, lr 0.1, 4000 iterations, one start."""
+
+
+@component
+class InversionSettings:
+    """Settings of the search. The defaults are the preset "strong"; values that are given win over a preset."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    preset: Preset = "strong"
+    steps: PositiveInt = Field(default=200, description="outer iterations of one start")
+    restarts: NonNegativeInt = Field(default=3, description="fresh starts for a victim whose goal was not reached")
+    optimizer: Literal["lbfgs", "adam"] = Field(default="lbfgs", description="how the dummies are improved")
+    lr: PositiveFloat = Field(default=1.0, description="step length of the optimiser")
+    history: PositiveInt = Field(default=100, description="pairs that L-BFGS remembers")
+    inner: PositiveInt = Field(default=20, description="L-BFGS iterations in one outer iteration")
+    tolerance_grad: NonNegativeFloat = Field(default=0.0, description="a slope below this ends a start; torch: 1e-7")
+    tolerance_change: NonNegativeFloat = Field(
+        default=0.0, description="a change below this ends an outer iteration of L-BFGS; torch: 1e-9"
+    )
+    max_step: NonNegativeFloat = Field(
+        default=0.2, description="bound on the root mean square of an L-BFGS step; 0: none, as torch"
+    )
+    spread: PositiveFloat = Field(default=1.0, description="standard deviation of the first dummy images")
+    goal: NonNegativeFloat = Field(
+        default=1e-8,
+        description="solved when the squared distance is this share of the update's squared norm; 0: never",
+    )
+    patience: NonNegativeInt = Field(
+        default=10, description="outer iterations without enough progress after which a start is given up; 0: never"
+    )
+    min_progress: float = Field(
+        default=0.2, ge=0, lt=1, description="enough progress: the objective fell by this share within `patience`"
+    )
+    round: int = Field(default=1, description="the attacked round, from 1; negative counts from the end")
+    snapshots: NonNegativeInt = Field(default=8, description="pictures kept of the way to the result")
+    chunk: PositiveInt = Field(default=64, description="starts that are searched at once")
+
+    @field_validator("round")
+    @classmethod
+    def _not_zero(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("rounds are counted from 1, or from -1 at the end")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, given: Any) -> Any:
+        """A preset supplies what was not given, however the class is called."""
+        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, Mapping) or not isinstance(values.get("preset", "strong"), str):
+            return given
+        filled = {**cls.PRESETS.get(values.get("preset", "strong"), {}), **values}
+        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
+
+    def make_optimiser(self) -> LBFGS | Adam:
+        if self.optimizer == "adam":
+            return Adam(lr=self.lr, tolerance_grad=self.tolerance_grad)
+        return LBFGS(
+            lr=self.lr,
+            history=self.history,
+            inner=self.inner,
+            tolerance_grad=self.tolerance_grad,
+            tolerance_change=self.tolerance_change,
+            max_step=self.max_step,
+        )
+
+    def make_rules(self) -> Rules:
+        return Rules(self.steps, self.restarts, self.patience, self.min_progress)

@@ -1,0 +1,47 @@
+"""What an attack may be told, compared with what it needs, before any computing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedleak.errors import KnowledgeError, RefusedError
+from fedleak.types import Attack, Message, Round, Setup, Transcript, Weights
+
+__all__ = ["known", "needed", "require"]
+
+
+def needed(attack: Attack, message: Message) -> frozenset[str]:
+    """What the attack must be told about this message; from weights some attacks need more than from gradients."""
+    return attack.needs | (attack.needs_from_weights if isinstance(message.payload, Weights) else frozenset())
+
+
+def known(setup: Setup, message: Message) -> Mapping[str, Any]:
+    """What the server is assumed to know about one client: common knowledge, and over it what that client told."""
+    return {**setup.disclosed, **message.disclosed}
+
+
+def require(attack: Attack, transcript: Transcript) -> None:
+    """Raise unless the attack can read what was sent in the attacked round and is told all it needs.
+
+    RefusedError for a payload of the wrong kind or a round that is not there, KnowledgeError for missing knowledge.
+    """
+    round_ = _attacked(attack, transcript)
+    name = type(attack).__name__
+    for message in round_.received:
+        if not isinstance(message.payload, attack.reads):
+            can = " or ".join(kind.__name__.lower() for kind in attack.reads)
+            raise RefusedError(
+                f"{name}: round {round_.index}, {message.sender} sent {type(message.payload).__name__.lower()}; "
+                f"this attack reads {can}"
+            )
+        missing = sorted(needed(attack, message) - set(known(transcript.setup, message)))
+        if missing:
+            raise KnowledgeError(
+                f"{name}: needs {', '.join(missing)}, which the transcript does not disclose for {message.sender} in "
+                f"round {round_.index}; disclose it (the protocol's `disclose`) or choose an attack that needs less"
+            )
+
+
+def _attacked(attack: Attack, transcript: Transcript) -> Round:
+    return transcript.round(getattr(attack, "round", 1))

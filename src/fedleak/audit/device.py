@@ -1,0 +1,56 @@
+"""Which device a run uses, and moving a transcript to it lazily."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedleak.errors import RefusedError
+from fedleak.types import Gradients, Named, Payload, Predictions, PublicSet, Round, Transcript, Weights
+
+__all__ = ["choose_device", "on_device"]
+
+
+def choose_device(asked: str) -> str:
+    """`auto` takes a GPU where there is one."""
+    if asked not in ("auto", "cpu", "cuda"):
+        raise RefusedError(f"device={asked!r}: choose auto, cpu or cuda")
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise RefusedError("device='cuda': torch sees no CUDA device here; use --device cpu")
+    return "cuda" if asked != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def _moved(named: Named, device: str) -> dict[str, Tensor]:
+    return {name: value.to(device) for name, value in named.items()}
+
+
+def _payload(payload: Payload, device: str) -> Payload:
+    match payload:
+        case Gradients(tensors=tensors):
+            return Gradients(_moved(tensors, device))
+        case Weights(tensors=tensors, buffers=buffers):
+            return Weights(_moved(tensors, device), _moved(buffers, device))
+        case Predictions(values=values, scale=scale, index=index):
+            return Predictions(values.to(device), scale, index.to(device))
+
+
+def on_device(transcript: Transcript, device: str) -> Transcript:
+    """The same transcript with its tensors on a device; rounds are moved when they are read."""
+    if device == "cpu":
+        return transcript
+
+    def move(seen: Round) -> Round:
+        received = tuple(replace(m, payload=_payload(m.payload, device)) for m in seen.received)
+        broadcast = None if seen.broadcast is None else _payload(seen.broadcast, device)
+        server = None if seen.server is None else _payload(seen.server, device)
+        assert not isinstance(broadcast, Gradients)
+        assert server is None or isinstance(server, Predictions)
+        return Round(seen.index, broadcast, received, server)
+
+    public = transcript.setup.public
+    if public is not None:
+        labels = None if public.labels is None else public.labels.to(device)
+        public = PublicSet(public.inputs.to(device), labels)
+    return Transcript(replace(transcript.setup, public=public), transcript.mapped(move).rounds)

@@ -1,0 +1,37 @@
+"""Reconstructions as picture files, for people who want to look before they read."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from fedleak.files import replace_file
+from fedleak.types import Reconstruction
+
+__all__ = ["png", "write_pictures"]
+
+
+def png(image: Tensor, scale: int = 1) -> bytes:
+    """One image (C, H, W) of pixels in [0, 1], clipped, as PNG; grey stays grey, extra channels are left out."""
+    channels = image.detach().cpu().nan_to_num(0.5).clamp(0, 1)[: 3 if image.shape[0] >= 3 else 1]
+    values = np.rint(channels.numpy() * 255).astype(np.uint8)
+    picture = Image.fromarray(values[0] if len(values) == 1 else values.transpose(1, 2, 0))
+    if scale > 1:
+        picture = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG", optimize=False)
+    return buffer.getvalue()
+
+
+def write_pictures(finding: Reconstruction, folder: Path) -> Path:
+    """One PNG per reconstructed image: round-1-client-0-0.png. A sender's name becomes letters, digits and dashes."""
+    for victim in finding.victims:
+        safe = re.sub(r"[^A-Za-z0-9_-]+", "-", victim.sender)[:80] or "client"
+        for number, image in enumerate(victim.inputs):
+            replace_file(folder / f"round-{victim.round}-{safe}-{number}.png", png(image, scale=4))
+    return folder

@@ -1,0 +1,147 @@
+"""From a specification to what must run: federations, and trials on them, each named by the hash of what produces it.
+
+A hash covers the resolved parameters, the data's content, a revision per component and the device kind. Library
+versions are recorded with the rows but not hashed: an upgrade of numpy does not throw a week's work away.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedleak.audit.registry import registry
+from fedleak.audit.spec import Arm, AttackChoice, Point, Spec
+from fedleak.components import resolved
+from fedleak.data import load
+from fedleak.files import digest
+from fedleak.metrics import default_threshold
+from fedleak.seeding import Seeds
+
+__all__ = ["REVISION", "FederationJob", "Plan", "Trial", "make_plan"]
+
+REVISION = 1
+"""Of the runner itself: raised when the same parameters would give other rows."""
+
+
+@dataclass(frozen=True)
+class FederationJob:
+    """One federation to simulate. Trials that share it run it once."""
+
+    key: str
+    point: Point
+    arm: Arm
+    seed: int
+    split: Mapping[str, Any]
+    """The manifest of the split: who holds what, with its hash."""
+
+    def where(self) -> dict[str, Any]:
+        """The part of a row's `where` that the federation decides."""
+        return {
+            "dataset": self.point.data.name,
+            "model": self.point.model.name,
+            "protocol": self.point.protocol_name,
+            "defense": self.arm.label,
+            "seed": self.seed,
+            **self.point.where,
+        }
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One attack on one federation; `choice` None stands for the federation's own utility."""
+
+    key: str
+    federation: FederationJob
+    choice: AttackChoice | None
+    metrics: tuple[str, ...]
+    threshold: float
+
+    def where(self) -> dict[str, Any]:
+        if self.choice is None:
+            return {**self.federation.where(), "attack": "none"}
+        preset = getattr(self.choice.attack, "preset", None)
+        named = {"attack": self.choice.name, **({} if preset is None else {"preset": preset})}
+        return {**self.federation.where(), **named, **self.choice.extra}
+
+    def label(self) -> str:
+        parts = self.where()
+        return " ".join(str(parts[k]) for k in ("dataset", "protocol", "defense", "attack") if k in parts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    federations: tuple[FederationJob, ...]
+    trials: tuple[Trial, ...]
+
+
+def _model_identity(point: Point) -> dict[str, Any]:
+    """A built-in model is its name, arguments and revision; a user's own is also its source, as far as it is known."""
+    factory = point.model.factory
+    if factory is None:
+        return {
+            "name": point.model.name,
+            "arguments": dict(point.model.arguments),
+            "revision": registry("models")[point.model.name].revision,
+        }
+    try:
+        source = inspect.getsource(factory)
+    except (OSError, TypeError):
+        source = ""
+    return {"name": point.model.name, "source": source, "module": repr(factory())}
+
+
+def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
+    """All federations and trials of a specification, in the order of the specification."""
+    federations: dict[str, FederationJob] = {}
+    trials: dict[str, Trial] = {}
+    splits: dict[str, Mapping[str, Any]] = {}
+    for seed in spec.seeds:
+        for point in spec.points:
+            described = resolved(point.data)
+            split_key = digest({"data": described, "seed": seed})
+            if split_key not in splits:
+                splits[split_key] = load(point.data, data_root, Seeds(seed).under("data")).manifest.as_json()
+            for arm in point.arms:
+                job = _federation(point, arm, seed, described, splits[split_key], device_kind)
+                federations.setdefault(job.key, job)
+                for trial in _trials(spec, job, device_kind):
+                    trials.setdefault(trial.key, trial)
+    return Plan(tuple(federations.values()), tuple(trials.values()))
+
+
+def _federation(
+    point: Point, arm: Arm, seed: int, data: Mapping[str, Any], split: Mapping[str, Any], device_kind: str
+) -> FederationJob:
+    identity = {
+        "runner": REVISION,
+        "device": device_kind,
+        "seed": seed,
+        "data": dict(data),
+        "split": split["hash"],
+        "model": _model_identity(point),
+        "protocol": {"name": point.protocol_name, "revision": point.protocol.revision, **resolved(point.protocol)},
+        "defenses": arm.describe(),
+    }
+    return FederationJob(digest(identity)[:24], point, arm, seed, split)
+
+
+def _trials(spec: Spec, job: FederationJob, device_kind: str) -> list[Trial]:
+    point = job.point
+    images = getattr(point.protocol, "examples", None) or point.data.per_client or 0
+    threshold = spec.threshold if spec.threshold is not None else default_threshold(point.data.name, images)
+    found = []
+    for choice in (None, *point.attacks):
+        identity = {
+            "runner": REVISION,
+            "device": device_kind,
+            "federation": job.key,
+            "where": {**job.where(), **({} if choice is None else choice.extra)},
+            "attack": None if choice is None else choice.describe(),
+            "metrics": [] if choice is None else list(spec.metrics),
+            "threshold": threshold,
+        }
+        found.append(Trial(digest(identity)[:24], job, choice, spec.metrics, threshold))
+    return found

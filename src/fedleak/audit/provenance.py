@@ -1,0 +1,60 @@
+"""Where a row comes from: versions, device, split, what the defense proves. No host name, no path."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from fedleak.audit.plan import FederationJob
+from fedleak.defenses import Plan, chain
+from fedleak.types import Transcript, Weights
+
+__all__ = ["provenance", "versions"]
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("fedleak", "torch", "numpy", "scipy", "safetensors", "pydantic"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def provenance(
+    job: FederationJob, transcript: Transcript, device: str, notes: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    """What the report prints at its end, and what a reader needs to run a row again."""
+    guarantee = chain(*job.arm.defenses).guarantee(_plan(job, transcript))
+    epsilon = guarantee.epsilon
+    return {
+        "versions": versions(),
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu ({platform.machine()})",
+        "threads": 1,
+        "federation": job.key,
+        "split": {key: value for key, value in job.split.items() if key not in ("clients", "test")},
+        "guarantee": {
+            "kind": guarantee.kind,
+            "statement": guarantee.statement,
+            "epsilon": epsilon if epsilon is None or math.isfinite(epsilon) else None,
+            "delta": guarantee.delta,
+        },
+        "notes": json.loads(json.dumps(dict(notes), default=str)),
+        **more,
+    }
+
+
+def _plan(job: FederationJob, transcript: Transcript) -> Plan:
+    """What a proof needs: how many rounds are released, and how many numbers a message holds."""
+    rounds = getattr(job.point.protocol, "rounds", 1)
+    broadcast = transcript.rounds[0].broadcast if len(transcript.rounds) else None
+    if not isinstance(broadcast, Weights):
+        return Plan(rounds=rounds)
+    dimension = sum(value.numel() for value in broadcast.tensors.values())
+    return Plan(rounds=rounds, dimension=dimension, buffers=bool(broadcast.buffers))

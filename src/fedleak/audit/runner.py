@@ -1,0 +1,90 @@
+"""The runner: a specification in, rows out. Read this first.
+
+    spec ──plan──► federations ──► trials ──► rows, artifacts ──► rows.jsonl, report.html
+
+Every finished piece is on disk before the next begins. Running again does only what is missing; the same seed gives
+the same bits, whatever the number of jobs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedleak.audit.display import Display
+from fedleak.audit.estimate import estimate
+from fedleak.audit.executors import in_order_done
+from fedleak.audit.plan import Plan, Trial, make_plan
+from fedleak.audit.rows import Row
+from fedleak.audit.spec import Spec
+from fedleak.audit.store import RunFolder
+from fedleak.audit.work import run_federation, run_trial
+from fedleak.files import locked, replace_file
+
+__all__ = ["default_jobs", "run_audit"]
+
+
+def default_jobs(device: str) -> int:
+    """One process per core; on a GPU one, because a batch already fills it."""
+    return 1 if device != "cpu" else max(1, len(os.sched_getaffinity(0)))
+
+
+def run_audit(
+    spec: Spec,
+    out: Path,
+    *,
+    data_root: Path,
+    device: str = "cpu",
+    jobs: int | None = None,
+    display: Display | None = None,
+) -> list[Row]:
+    """Run what is missing of a specification in a run folder and return all its rows, in the specification's order."""
+    display = display or Display.silent()
+    jobs = default_jobs(device) if jobs is None else jobs
+    with locked(out):
+        folder = RunFolder(out)
+        plan = make_plan(spec, data_root, device)
+        replace_file(out / "spec.toml", spec.text.encode())
+        found = {trial.key: rows for trial in plan.trials if (rows := folder.finished(trial.key)) is not None}
+        _write(folder, plan, found)
+        missing = [trial for trial in plan.trials if trial.key not in found]
+        needed = {trial.federation.key for trial in missing}
+        federations = [
+            job
+            for job in plan.federations
+            if job.key in needed and not (folder.transcript(job.key).is_dir() and folder.truth(job.key).is_dir())
+        ]
+        display.plan(len(plan.trials), len(missing), len(federations), jobs)
+        if missing:
+            display.note(estimate(federations, missing, data_root, device, jobs))
+        with display.stage("federations", len(federations)):
+            for job, _ in in_order_done(run_federation, federations, jobs, display.inner, out, data_root, device):
+                display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}")
+        # Long trials first, so that the last worker is not left alone with one.
+        missing.sort(key=lambda trial: trial.choice is None)
+        with display.stage("attacks", len(missing)):
+            for trial, rows in in_order_done(run_trial, missing, jobs, display.inner, out, data_root, device):
+                found[trial.key] = rows
+                _write(folder, plan, found)
+                display.done(_outcome(trial, rows))
+    return _rows(plan, found)
+
+
+def _rows(plan: Plan, found: dict[str, list[Row]]) -> list[Row]:
+    return [row for trial in plan.trials for row in found.get(trial.key, [])]
+
+
+def _write(folder: RunFolder, plan: Plan, found: dict[str, list[Row]]) -> None:
+    folder.write_rows(_rows(plan, found))
+
+
+def _outcome(trial: Trial, rows: Sequence[Row]) -> str:
+    """One line that says what a trial found."""
+    if trial.choice is None:
+        correct = rows[0].scores.get("utility", [])
+        return f"{trial.label()}: test accuracy {sum(correct) / max(len(correct), 1):.3f}"
+    bad = [row for row in rows if row.status not in ("ok", "diverged")]
+    judged = [value for row in rows for value in row.scores.get("recovered", [])]
+    text = f"{trial.label()}: {sum(judged):.0f} of {len(judged)} recovered"
+    return text if not bad else f"{text}; {len(bad)} {bad[0].status}: {bad[0].reason}"

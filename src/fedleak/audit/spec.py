@@ -1,0 +1,281 @@
+"""An audit specification: parsed, checked as a whole, and expanded to points. All problems come at once.
+
+TOML text ──read──► plain tables ──[sweep]──► one set of tables a point ──check──► Spec (components, ready to run)
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts
+from fedleak.audit.registry import did_you_mean, load_code, registry
+from fedleak.audit.sweep import expand
+from fedleak.audit.toml import assign, dumps
+from fedleak.components import resolved
+from fedleak.errors import Problem, RefusedError, SpecError
+from fedleak.types import ModelSpec
+
+__all__ = ["TOP_LEVEL", "Arm", "AttackChoice", "Point", "Spec", "default_spec_text", "make_spec", "read_spec"]
+
+TOP_LEVEL = ("data", "model", "protocol", "defenses", "attacks", "metrics", "seeds", "threshold", "sweep", "deployment")
+DEFAULT_METRICS = ["psnr", "ssim", "mse", "recovered", "label_errors"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm of the comparison: what clients do before they send."""
+
+    label: str
+    names: tuple[str, ...]
+    defenses: tuple[Any, ...]
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [
+            {"name": n, "revision": d.revision, **resolved(d)} for n, d in zip(self.names, self.defenses, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class AttackChoice:
+    """An attack with its hyperparameters; `extra` tells apart entries that share a name."""
+
+    name: str
+    attack: Any
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    on: tuple[str, ...] = ()
+    """Only on these protocols; empty: wherever it can read what is sent."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.attack.revision, **resolved(self.attack)}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the sweep: everything but the seed is fixed."""
+
+    data: Any
+    model: ModelSpec
+    protocol_name: str
+    protocol: Any
+    arms: tuple[Arm, ...]
+    attacks: tuple[AttackChoice, ...]
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A specification without a problem in it."""
+
+    tables: Mapping[str, Any]
+    points: tuple[Point, ...]
+    metrics: tuple[str, ...]
+    seeds: tuple[int, ...]
+    threshold: float | None
+    deployed: str | None
+
+    @cached_property
+    def text(self) -> str:
+        """The resolved specification as TOML; running it again gives the same trials."""
+        return dumps(self.tables)
+
+
+def default_spec_text() -> str:
+    return (Path(__file__).parent / "default.toml").read_text(encoding="utf-8")
+
+
+def read_spec(
+    source: Path | None,
+    changes: Sequence[tuple[str, Any]] = (),
+    *,
+    allow_code: bool = False,
+    model: Callable[[], Any] | None = None,
+) -> Spec:
+    """A specification from a file (None: the built-in default), with changes of the form (path, value) laid on it."""
+    if source is None:
+        content = default_spec_text().encode()
+    else:
+        try:
+            content = source.read_bytes()
+        except OSError as problem:
+            raise RefusedError(f"spec={source}: cannot be read ({problem.strerror})") from None
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as problem:
+        raise SpecError([Problem("", f"not UTF-8 text (byte {problem.start}); save the file as UTF-8")]) from None
+    except tomllib.TOMLDecodeError as problem:
+        raise SpecError([Problem("", f"not TOML: {problem}")]) from None
+    if not tables:
+        raise SpecError([Problem("", "the file is empty; `fedleak show spec default` prints one to start from")])
+    return make_spec(tables, changes, allow_code=allow_code, model=model)
+
+
+def make_spec(
+    tables: Mapping[str, Any],
+    changes: Sequence[tuple[str, Any]] = (),
+    *,
+    allow_code: bool = False,
+    model: Callable[[], Any] | None = None,
+) -> Spec:
+    """Check plain tables and make a Spec. `model` is a live constructor that replaces [model]."""
+    found = Findings()
+    for path, value in changes:
+        try:
+            tables = assign(tables, path, value)
+        except (KeyError, IndexError, ValueError, TypeError):
+            found.add(f"--set {path}", "leads nowhere in this specification")
+    for key in tables:
+        if key not in TOP_LEVEL:
+            found.add(key, f"unknown key{did_you_mean(key, TOP_LEVEL)}")
+    if model is not None:
+        tables = {**tables, "model": {"name": f"{getattr(model, '__module__', 'user')}:{_name_of(model)}"}}
+    metrics = _metrics(tables.get("metrics", DEFAULT_METRICS), found)
+    seeds = _seeds(tables.get("seeds", [0]), found)
+    threshold = tables.get("threshold")
+    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
+        found.add("threshold", f"must be a number of dB, found {threshold!r}")
+    points = []
+    for where, point_tables in expand(tables, found):
+        point = _point(point_tables, where, found, allow_code=allow_code, model=model)
+        if point is not None:
+            points.append(point)
+    deployed = _deployed(tables.get("deployment"), points, found)
+    _every_attack_has_a_use(tables, points, found)
+    found.raise_if_any()
+    resolved_tables = _resolved(tables, points, metrics, seeds)
+    return Spec(
+        resolved_tables, tuple(points), metrics, seeds, None if threshold is None else float(threshold), deployed
+    )
+
+
+def _name_of(factory: Callable[[], Any]) -> str:
+    return getattr(factory, "__qualname__", type(factory).__name__)
+
+
+def _metrics(given: Any, found: Findings) -> tuple[str, ...]:
+    known = registry("metrics")
+    if not isinstance(given, list) or not given:
+        found.add("metrics", f"must be a list of names, found {given!r}")
+        return ()
+    for number, name in enumerate(given):
+        if name not in known:
+            found.add(f"metrics.{number}", f"unknown metric {name!r}{did_you_mean(name, known)}")
+    return tuple(str(name) for name in given)
+
+
+def _seeds(given: Any, found: Findings) -> tuple[int, ...]:
+    whole = isinstance(given, list) and all(isinstance(s, int) and not isinstance(s, bool) for s in given)
+    if not whole or not given or len(set(given)) != len(given) or min(given) < 0:
+        found.add("seeds", f"must be a list of different whole numbers, 0 or larger, found {given!r}")
+        return (0,)
+    return tuple(given)
+
+
+def _point(
+    tables: Mapping[str, Any],
+    where: Mapping[str, Any],
+    found: Findings,
+    *,
+    allow_code: bool,
+    model: Callable[[], Any] | None,
+) -> Point | None:
+    parts = build_point_parts(tables, found, own_model=model is not None)
+    arms = tuple(Arm(*made) for made in build_arms(tables.get("defenses", []), found))
+    attacks = tuple(AttackChoice(*made) for made in build_attacks(tables.get("attacks", []), found))
+    if parts is None:
+        return None
+    data, (model_name, model_arguments), (protocol_name, protocol) = parts
+    factory = model
+    if factory is None and ":" in model_name:
+        try:
+            factory = load_code(model_name, allow_code)
+        except RefusedError as problem:
+            found.add("model.name", str(problem))
+            return None
+    spec = ModelSpec(model_name, model_arguments, factory)
+    readable = tuple(
+        choice
+        for choice in attacks
+        if protocol.sends in choice.attack.reads and (not choice.on or protocol_name in choice.on)
+    )
+    for choice in readable:
+        known = frozenset(protocol.disclose)
+        needs = choice.attack.needs | (choice.attack.needs_from_weights if _sends_weights(protocol) else frozenset())
+        if missing := sorted(needs - known):
+            found.add(
+                "protocol.disclose",
+                f"attack {choice.name!r} needs {', '.join(missing)}, which {protocol_name} does not disclose here; "
+                "add it to protocol.disclose or leave the attack out",
+            )
+    return Point(data, spec, protocol_name, protocol, arms, readable, where)
+
+
+def _sends_weights(protocol: Any) -> bool:
+    return bool(protocol.sends.__name__ == "Weights")
+
+
+def _every_attack_has_a_use(tables: Mapping[str, Any], points: Sequence[Point], found: Findings) -> None:
+    """In a sweep an attack runs where it can read what is sent; an attack that can nowhere is a mistake."""
+    given = tables.get("attacks", [])
+    if not points or not isinstance(given, list):
+        return
+    used = {choice.name for point in points for choice in point.attacks}
+    protocols = sorted({point.protocol_name for point in points})
+    for number, entry in enumerate(given):
+        name = entry.get("name") if isinstance(entry, Mapping) else None
+        if name in registry("attacks") and name not in used and f"attacks.{number}" not in found.paths_of_parents():
+            reads = ", ".join(kind.__name__.lower() for kind in registry("attacks")[name].reads)
+            sends = ", ".join(sorted({point.protocol.sends.__name__.lower() for point in points}))
+            found.add(
+                f"attacks.{number}.name",
+                f"{name!r} reads {reads}, but {', '.join(protocols)} sends {sends}; choose another attack or protocol",
+            )
+
+
+def _deployed(given: Any, points: Sequence[Point], found: Findings) -> str | None:
+    if given is None:
+        return None
+    arm = given.get("arm") if isinstance(given, Mapping) else None
+    if not isinstance(arm, str) or set(given) != {"arm"}:
+        found.add("deployment", f'must be a table with the one key arm = "...", found {given!r}')
+        return None
+    labels = sorted({a.label for point in points for a in point.arms})
+    if labels and arm not in labels:
+        found.add("deployment.arm", f"no arm {arm!r}{did_you_mean(arm, labels)}; the arms are {', '.join(labels)}")
+    return arm
+
+
+def _resolved(
+    tables: Mapping[str, Any], points: Sequence[Point], metrics: Sequence[str], seeds: Sequence[int]
+) -> dict[str, Any]:
+    """The tables with every default filled in, except where a sweep chooses the whole table."""
+    swept = {path.split(".")[0] for path in tables.get("sweep", {})}
+    first = points[0]
+    full: dict[str, Any] = {
+        "metrics": list(metrics),
+        "seeds": list(seeds),
+        "threshold": tables.get("threshold"),
+        "data": resolved(first.data),
+        "model": {"name": first.model.name, **first.model.arguments},
+        "protocol": {"name": first.protocol_name, **resolved(first.protocol)},
+        "defenses": tables.get("defenses", []),
+        "attacks": _distinct([_entry(choice) for point in points for choice in point.attacks]),
+        "sweep": tables.get("sweep"),
+        "deployment": tables.get("deployment"),
+    }
+    for name in ("data", "model", "protocol", "defenses", "attacks"):
+        if name in swept:
+            full[name] = tables.get(name)
+    return {key: value for key, value in full.items() if value not in (None, [], {})}
+
+
+def _entry(choice: AttackChoice) -> dict[str, Any]:
+    return {"name": choice.name, **({"on": list(choice.on)} if choice.on else {}), **resolved(choice.attack)}
+
+
+def _distinct(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [entry for number, entry in enumerate(entries) if entry not in entries[:number]]

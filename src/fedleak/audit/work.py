@@ -1,0 +1,210 @@
+"""The two pieces of work a worker process does: simulate a federation, and judge one attack on its transcript.
+
+Here, and only here, transcript and truth are in one function: the attack is called with the transcript alone, before
+the truth is read from disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as save_tensors
+
+from fedleak.audit.device import on_device
+from fedleak.audit.plan import FederationJob, Trial
+from fedleak.audit.provenance import provenance
+from fedleak.audit.rows import Row
+from fedleak.audit.store import RunFolder
+from fedleak.audit.truths import load_truth, save_truth
+from fedleak.data import load
+from fedleak.defenses import chain
+from fedleak.errors import FedleakError
+from fedleak.federation import Problem
+from fedleak.files import replace_folder
+from fedleak.metrics import judge, utility
+from fedleak.metrics.registry import NotAvailable
+from fedleak.seeding import Seeds
+from fedleak.transcript import load_transcript, save_transcript
+from fedleak.types import Progress, Reconstruction, RecoveredImages, Status, Transcript, Truth, Weights, silent
+
+__all__ = ["attack_transcript", "one_thread", "run_federation", "run_trial", "victim_row"]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The same bits whatever the number of cores: one torch thread per trial, put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, progress: Progress = silent) -> None:
+    """Simulate a federation and store transcript and truth, unless they are there."""
+    folder = RunFolder(run)
+    if folder.transcript(job.key).is_dir() and folder.truth(job.key).is_dir():
+        return
+    seeds = Seeds(job.seed)
+    with one_thread():
+        data = load(job.point.data, data_root, seeds.under("data"))
+        problem = Problem(
+            clients=data.clients,
+            test=data.test,
+            model=job.point.model,
+            input_shape=data.input_shape,
+            classes=data.classes,
+            normalisation=data.normalisation,
+        )
+        recording = job.point.protocol(
+            problem, chain(*job.arm.defenses), seeds.under("federation"), progress=progress, device=device
+        )
+    # The truth first: a transcript on disk means that the federation is finished.
+    with replace_folder(folder.truth(job.key)) as temporary:
+        save_truth(recording.truth, temporary)
+    with replace_folder(folder.transcript(job.key)) as temporary:
+        save_transcript(recording.transcript, temporary)
+
+
+def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: Progress = silent) -> list[Row]:
+    """All rows of one trial. Blobs are on disk before the rows are; a failure is a row that says so."""
+    folder = RunFolder(run)
+    started, clock = datetime.now(UTC), time.monotonic()
+    try:
+        with one_thread():
+            if trial.choice is None:
+                rows = _utility_rows(trial, folder, device)
+            else:
+                rows = _attack_rows(trial, folder, data_root, device, progress)
+    except FedleakError as problem:
+        rows = [_without_result(trial, "refused", str(problem))]
+    except torch.OutOfMemoryError as problem:
+        rows = [_without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
+    except Exception as problem:
+        where = traceback.extract_tb(problem.__traceback__)[-1]
+        reason = f"{type(problem).__name__}: {problem} ({Path(where.filename).name}:{where.lineno})"
+        rows = [_without_result(trial, "failed", reason)]
+    finished = datetime.now(UTC)
+    seconds = round(time.monotonic() - clock, 3)
+    stamps = {"started": started.isoformat(timespec="seconds"), "finished": finished.isoformat(timespec="seconds")}
+    rows = [replace(row, seconds=seconds, **stamps) for row in rows]
+    if all(row.status in ("ok", "diverged", "refused") for row in rows):
+        folder.finish(trial.key, rows)  # what failed is tried again by the next run
+    return rows
+
+
+def attack_transcript(
+    attack: Any, name: str, transcript: Transcript, seed: int, device: str, progress: Progress = silent
+) -> tuple[Reconstruction, tuple[str, ...]]:
+    """Run an attack on what it is told: (finding, what was granted). No truth in sight."""
+    from fedleak.attacks import require
+
+    require(attack, transcript)
+    first = transcript.rounds[0].received
+    weights = bool(first) and isinstance(first[0].payload, Weights)
+    needs = attack.needs | (attack.needs_from_weights if weights else frozenset())
+    told = on_device(transcript.granting(needs), device)
+    finding = attack(told, rng=Seeds(seed).generator("attack", name), progress=progress)
+    return finding, tuple(sorted(needs))
+
+
+def _attack_rows(trial: Trial, folder: RunFolder, data_root: Path, device: str, progress: Progress) -> list[Row]:
+    assert trial.choice is not None
+    job, choice = trial.federation, trial.choice
+    transcript = load_transcript(folder.transcript(job.key))
+    if job.point.model.factory is not None:
+        transcript = transcript.with_model(job.point.model.factory)
+    finding, granted = attack_transcript(choice.attack, choice.name, transcript, job.seed, device, progress)
+    truth = load_truth(folder.truth(job.key))
+    source = folder.put_json(provenance(job, transcript, device, finding.notes))
+    base = Row(
+        trial=trial.key,
+        where=trial.where(),
+        scores={},
+        n=0,
+        status="ok",
+        threshold=trial.threshold,
+        granted=granted,
+        artifacts={"provenance": source},
+    )
+    rows = [
+        victim_row(base, finding, number, truth, trial.metrics, job.seed, folder, data_root)
+        for number in range(len(finding.victims))
+    ]
+    return rows or [_without_result(trial, "refused", "the attacked round holds no message: no client took part")]
+
+
+def victim_row(
+    base: Row,
+    finding: Reconstruction,
+    number: int,
+    truth: Truth | None,
+    metrics: Sequence[str],
+    seed: int,
+    folder: RunFolder,
+    data_root: Path,
+) -> Row:
+    """The row of one victim: judged where the truth is known, else pictures and the attack's own objective."""
+    victim = _on_cpu(finding.victims[number])
+    where = {**base.where, "client": victim.sender, "round": victim.round}
+    row = replace(base, where=where, status=victim.status, reason=victim.reason)
+    if victim.status not in ("ok", "diverged"):
+        return row
+    images = {"reconstruction": victim.inputs}
+    order = list(range(len(victim.inputs)))
+    if truth is not None:
+        rng = Seeds(seed).generator("judge", victim.round, victim.sender)
+        verdict = judge(victim, truth, metrics, row.threshold or 0.0, data_root, rng)
+        images = {"original": verdict.original, "reconstruction": verdict.reconstruction}
+        # Snapshots arranged like the originals, so that a strip ends in the picture beside its original.
+        order = [place for place in verdict.partner if place >= 0]
+        row = replace(row, scores=verdict.scores, baselines=verdict.baselines, unavailable=verdict.unavailable)
+    if finding.trace.snapshot_steps and number < len(finding.trace.snapshots):
+        images["snapshots"] = finding.trace.snapshots[number].detach().cpu()[:, order]
+        images["snapshot_steps"] = torch.tensor(finding.trace.snapshot_steps)
+    blob = save_tensors({name: value.detach().cpu().contiguous().clone() for name, value in images.items()})
+    curve = finding.trace.objective[number].tolist() if number < len(finding.trace.objective) else []
+    trace = {"steps": list(finding.trace.steps), "objective": [v if math.isfinite(v) else None for v in curve]}
+    stored = {**base.artifacts, "images": folder.put(blob), "trace": folder.put_json(trace)}
+    objective = victim.objective if math.isfinite(victim.objective) else None
+    return replace(row, n=len(images["reconstruction"]), objective=objective, artifacts=stored)
+
+
+def _utility_rows(trial: Trial, folder: RunFolder, device: str) -> list[Row]:
+    """Test accuracy of the federation's final model, one 0/1 per test example."""
+    truth = load_truth(folder.truth(trial.federation.key))
+    transcript = load_transcript(folder.transcript(trial.federation.key))
+    source = provenance(trial.federation, transcript, device, {}, utility_by_round=list(truth.utility))
+    correct = utility(truth)
+    base = Row(
+        trial=trial.key,
+        where=trial.where(),
+        scores={},
+        n=0,
+        status="ok",
+        artifacts={"provenance": folder.put_json(source), "split": folder.put_json(dict(trial.federation.split))},
+    )
+    if isinstance(correct, NotAvailable):
+        return [replace(base, status="refused", reason=correct.reason)]
+    return [replace(base, scores={"utility": correct}, n=len(correct))]
+
+
+def _on_cpu(victim: RecoveredImages) -> RecoveredImages:
+    labels = None if victim.labels is None else victim.labels.cpu()
+    return replace(victim, inputs=victim.inputs.cpu(), labels=labels)
+
+
+def _without_result(trial: Trial, status: Status, reason: str) -> Row:
+    return Row(
+        trial=trial.key, where=trial.where(), scores={}, n=0, status=status, reason=reason, threshold=trial.threshold
+    )

@@ -1,0 +1,220 @@
+"""The command line. Every command is a thin layer over the library; torch is imported only when it is needed.
+
+Exit codes: 0 fine; 1 a trial failed or the program broke; 2 bad usage or bad input; 3 a gate was crossed.
+With --json exactly one JSON document goes to stdout; everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fedleak",
+    help="Measure what a federated-learning deployment leaks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Data = Annotated[str | None, typer.Option("--data", help="Data folder. Default: FEDLEAK_DATA, else ./data.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change one value: key.path=value. May be repeated.")]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow a module:factory of your own to be imported.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from fedleak import __version__
+
+        print(f"fedleak {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def audit(
+    spec: Annotated[Path | None, typer.Argument(help="A specification. None: the built-in default audit.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/<name of the spec>.")] = None,
+    device: Device = "auto",
+    seed: Annotated[int | None, typer.Option(min=0, help="Run with this one seed.")] = None,
+    jobs: Jobs = None,
+    changes: Set = None,
+    fail_above: Annotated[
+        list[str] | None, typer.Option("--fail-above", help="METRIC=VALUE: exit 3 if a gated row exceeds it.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write a JUnit file for a CI system.")] = None,
+    data: Data = None,
+    allow_code: AllowCode = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Simulate a federation, attack what its server sees, and write one page that says what was recovered."""
+    from fedleak.commands.audit import audit_command
+
+    raise typer.Exit(
+        audit_command(
+            spec,
+            out=out,
+            device=device,
+            seed=seed,
+            jobs=jobs,
+            changes=changes or [],
+            gates=fail_above or [],
+            junit=junit,
+            data=data,
+            allow_code=allow_code,
+            quiet=quiet,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def attack(
+    transcript: Annotated[Path, typer.Argument(help="A transcript folder (a recording of what the server saw).")],
+    name: Annotated[str, typer.Option("--attack", help="Which attack; `fedleak list attacks` shows all.")],
+    changes: Set = None,
+    model: Annotated[str | None, typer.Option(help="module:factory of your own network; needs --allow-code.")] = None,
+    allow_code: AllowCode = False,
+    truth: Annotated[Path | None, typer.Option(help="The private data, to judge the result.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the result. Default: runs/attack-<hash>.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Device = "auto",
+    data: Data = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run one attack on a recorded transcript."""
+    from fedleak.commands.attack import attack_command
+
+    raise typer.Exit(
+        attack_command(
+            transcript,
+            name,
+            changes=changes or [],
+            model=model,
+            allow_code=allow_code,
+            truth=truth,
+            out=out,
+            seed=seed,
+            device=device,
+            data=data,
+            quiet=quiet,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="PAPER/TABLE, for instance dlm/table1.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke or full.")] = "smoke",
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
+    data: Data = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/reproduce/PAPER-TABLE-SCALE.")] = None,
+    device: Device = "auto",
+    jobs: Jobs = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Rerun a published table and print their numbers beside ours."""
+    from fedleak.commands.reproduce import reproduce_command
+
+    raise typer.Exit(
+        reproduce_command(
+            None if list_ else table,
+            scale=scale,
+            seeds=seeds,
+            data=data,
+            out=out,
+            device=device,
+            jobs=jobs,
+            quiet=quiet,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(help="attacks, defenses, protocols, datasets, models, metrics or tables.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List what fedleak knows."""
+    from fedleak.commands.catalog import list_command
+
+    raise typer.Exit(list_command(kind, as_json=as_json))
+
+
+@app.command()
+def show(
+    kind: Annotated[str, typer.Argument(help="attack, defense, protocol, dataset, model, metric, table or spec.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    as_json: Json = False,
+) -> None:
+    """Show one component: what it sees, needs and guarantees, and its parameters."""
+    from fedleak.commands.catalog import show_command
+
+    raise typer.Exit(show_command(kind, name, as_json=as_json))
+
+
+@app.command()
+def check(
+    spec: Annotated[Path, typer.Argument(help="A specification.")],
+    changes: Set = None,
+    allow_code: AllowCode = False,
+    as_json: Json = False,
+) -> None:
+    """Check a specification: all problems at once, nothing is run."""
+    from fedleak.commands.check import check_command
+
+    raise typer.Exit(check_command(spec, changes=changes or [], allow_code=allow_code, as_json=as_json))
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: Json = False,
+) -> None:
+    """Build report.html again from the rows of a run."""
+    from fedleak.commands.report import report_command
+
+    raise typer.Exit(report_command(run, as_json=as_json))
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one message and exit code 2, never a traceback."""
+    from fedleak.errors import FedleakError
+
+    try:
+        app()
+    except FedleakError as problem:
+        print(f"fedleak: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("fedleak: stopped; what was finished is kept, run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""`fedleak list` and `fedleak show`: what fedleak knows, from the registries themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+from fedleak.audit.registry import KINDS, did_you_mean, lookup, registry
+from fedleak.audit.spec import default_spec_text
+from fedleak.commands.output import print_json, say
+from fedleak.components import parameters
+from fedleak.errors import RefusedError
+from fedleak.reproduction import load_table, table_names
+
+__all__ = ["describe", "list_command", "show_command"]
+
+ALL = (*KINDS, "tables")
+
+
+def _summary(component: Any) -> str:
+    text = getattr(component, "description", None) or inspect.getdoc(component) or ""
+    return " ".join(str(text).split("\n\n")[0].split())
+
+
+def describe(kind: str, name: str) -> dict[str, Any]:
+    """One entry of a listing."""
+    if kind == "tables":
+        table = load_table(name)
+        return {"name": name, "title": table.title, "paper": table.paper, "scales": sorted(table.scales)}
+    part = lookup(kind, name)
+    entry: dict[str, Any] = {"name": name, "paper": getattr(part, "paper", ""), "summary": _summary(part)}
+    if kind == "attacks":
+        entry |= {
+            "reads": [kind.__name__.lower() for kind in part.reads],
+            "needs": sorted(part.needs),
+            "needs_from_weights": sorted(part.needs_from_weights),
+            "yields": part.yields.__name__.lower(),
+            "presets": sorted(getattr(part, "PRESETS", {})),
+        }
+    elif kind == "defenses":
+        entry["stage"] = part.stage
+    elif kind == "protocols":
+        entry["sends"] = part.sends.__name__.lower()
+    elif kind == "datasets":
+        entry = {"name": name, "summary": part.description, "files": list(part.layout), "get": part.where}
+    elif kind == "metrics":
+        entry = {"name": name, "summary": part.description, "unit": part.unit, "better": part.better}
+    return entry
+
+
+def _names(kind: str) -> list[str]:
+    return table_names() if kind == "tables" else list(registry(kind))
+
+
+def list_command(kind: str | None, *, as_json: bool) -> int:
+    if kind is not None and kind not in ALL:
+        raise RefusedError(f"kind={kind!r}: choose one of {', '.join(ALL)}{did_you_mean(kind, ALL)}")
+    kinds = ALL if kind is None else (kind,)
+    entries = {each: [describe(each, name) for name in _names(each)] for each in kinds}
+    if as_json:
+        print_json(entries if kind is None else entries[kind])
+        return 0
+    from rich.table import Table
+
+    for each in kinds:
+        table = Table(title=each, title_justify="left", show_header=True, expand=False)
+        for column in _columns(each):
+            table.add_column(column, overflow="fold")
+        for entry in entries[each]:
+            table.add_row(*(_cell(entry.get(column, "")) for column in _columns(each)))
+        say(table)
+    return 0
+
+
+def _columns(kind: str) -> tuple[str, ...]:
+    return {
+        "attacks": ("name", "reads", "needs", "yields", "paper"),
+        "defenses": ("name", "stage", "summary"),
+        "protocols": ("name", "sends", "summary"),
+        "datasets": ("name", "summary", "get"),
+        "models": ("name", "summary"),
+        "metrics": ("name", "unit", "better", "summary"),
+        "tables": ("name", "title", "scales"),
+    }[kind]
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def show_command(kind: str, name: str, *, as_json: bool) -> int:
+    """One component with its parameters. `show spec default` prints the built-in specification."""
+    if kind == "spec":
+        if name != "default":
+            raise RefusedError(f"spec={name!r}: only the built-in one can be shown: fedleak show spec default")
+        print_json({"spec": default_spec_text()}) if as_json else say(default_spec_text())
+        return 0
+    plural = kind if kind in ALL else f"{kind}s"
+    if plural not in ALL:
+        raise RefusedError(f"kind={kind!r}: choose one of {', '.join(k[:-1] for k in ALL)}{did_you_mean(plural, ALL)}")
+    entry = describe(plural, name)
+    part = None if plural == "tables" else lookup(plural, name)
+    if plural == "datasets":
+        from fedleak.data import DataSpec
+
+        entry["parameters"] = parameters(DataSpec)
+    elif part is not None and dataclasses.is_dataclass(part) and isinstance(part, type):
+        entry["parameters"] = parameters(part)
+    if as_json:
+        print_json(entry)
+        return 0
+    if plural in ("attacks", "defenses", "protocols", "models") and part is not None:
+        say(f"{name}\n\n{inspect.getdoc(part)}")
+    for key, value in entry.items():
+        if key not in ("parameters", "name", "summary"):
+            say(f"{key}: {_cell(value)}")
+    for key, value in entry.get("parameters", {}).items():
+        rules = {k: v for k, v in value.items() if k not in ("title", "default", "description", "type")}
+        words = "" if not rules else f"  {rules}"
+        default = f" = {value['default']!r}" if "default" in value else " (required)"
+        say(f"  {key}{default}{words}{'  ' + value['description'] if 'description' in value else ''}")
+    return 0

@@ -1,0 +1,35 @@
+"""`fedleak check`: read a specification, say all that is wrong with it, run nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedleak.audit.spec import read_spec
+from fedleak.audit.toml import parse_assignment
+from fedleak.commands.output import print_json, say, warn
+from fedleak.errors import SpecError
+
+__all__ = ["check_command"]
+
+
+def check_command(source: Path, *, changes: Sequence[str], allow_code: bool, as_json: bool) -> int:
+    try:
+        spec = read_spec(source, [parse_assignment(text) for text in changes], allow_code=allow_code)
+    except SpecError as problem:
+        if as_json:
+            found = [{"path": p.path, "message": p.message} for p in problem.problems]
+            print_json({"ok": False, "problems": found})
+        warn(str(problem))
+        return 2
+    arms = {arm.label for point in spec.points for arm in point.arms}
+    attacks = sum(len(point.attacks) * len(point.arms) for point in spec.points) * len(spec.seeds)
+    counts = {"points": len(spec.points), "arms": len(arms), "seeds": len(spec.seeds), "attack_trials": attacks}
+    if as_json:
+        print_json({"ok": True, "problems": [], **counts})
+    else:
+        say(
+            f"{source}: fine. {counts['points']} point(s), {counts['arms']} arm(s), {counts['seeds']} seed(s): "
+            f"{attacks} attack trial(s)"
+        )
+    return 0

@@ -1,0 +1,24 @@
+"""`fedleak report`: the page again, from rows alone. No GPU, no data, no attack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedleak.audit.store import RunFolder
+from fedleak.commands.output import print_json, say
+from fedleak.errors import RefusedError
+from fedleak.report import build_report
+
+__all__ = ["report_command"]
+
+
+def report_command(run: Path, *, as_json: bool) -> int:
+    folder = RunFolder(run)
+    if not folder.rows_file.is_file():
+        raise RefusedError(f"run={run}: no rows.jsonl in it, so this is not a run folder; `fedleak audit` makes one")
+    page = build_report(run)
+    if as_json:
+        print_json({"report": str(page), "rows": len(folder.rows())})
+    else:
+        say(f"report: {page}")
+    return 0

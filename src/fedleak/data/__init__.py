@@ -1,0 +1,25 @@
+"""Data sets: readers of the published layouts, partitions over clients, and the manifest of every split."""
+
+from fedleak.data.dataset import Dataset, Images
+from fedleak.data.files import Request, data_root
+from fedleak.data.load import FederatedData, load, read, split
+from fedleak.data.manifest import SplitManifest
+from fedleak.data.registry import DATASETS, Source, read_dataset
+from fedleak.data.spec import DataSpec, Partition
+
+__all__ = [
+    "DATASETS",
+    "DataSpec",
+    "Dataset",
+    "FederatedData",
+    "Images",
+    "Partition",
+    "Request",
+    "Source",
+    "SplitManifest",
+    "data_root",
+    "load",
+    "read",
+    "read_dataset",
+    "split",
+]

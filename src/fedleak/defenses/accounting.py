@@ -1,0 +1,39 @@
+"""What noise proves: (epsilon, delta) of Gaussian and Laplace noise over many rounds."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+__all__ = ["gaussian_delta", "gaussian_epsilon", "laplace_epsilon"]
+
+
+def gaussian_delta(epsilon: float, sigma: float, sensitivity: float, rounds: int = 1) -> float:
+    """The smallest delta of Gaussian noise at this epsilon: Balle and Wang 2018, theorem 8 (exact, any epsilon).
+
+    T adaptive rounds equal one release with sensitivity times sqrt(T): Dong, Roth and Su 2019, corollary 3.3.
+    """
+    shift = sensitivity * math.sqrt(rounds) / sigma
+    if shift == 0:
+        return 0.0
+    # Phi(s/2 - e/s) - exp(e) Phi(-s/2 - e/s), with logarithms: exp(e) overflows for the large epsilons of weak noise.
+    upper = float(log_ndtr(shift / 2 - epsilon / shift))
+    lower = epsilon + float(log_ndtr(-shift / 2 - epsilon / shift))
+    return math.exp(upper) * -math.expm1(min(lower - upper, 0.0))
+
+
+def gaussian_epsilon(sigma: float, sensitivity: float, delta: float, rounds: int = 1) -> float:
+    """The smallest epsilon at which `rounds` releases with Gaussian noise are (epsilon, delta)-private."""
+    if gaussian_delta(0.0, sigma, sensitivity, rounds) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(high, sigma, sensitivity, rounds) > delta:
+        high *= 2.0
+    return float(brentq(lambda e: gaussian_delta(e, sigma, sensitivity, rounds) - delta, 0.0, high, xtol=1e-12))
+
+
+def laplace_epsilon(scale: float, l1_sensitivity: float, rounds: int = 1) -> float:
+    """The epsilon (with delta 0) of `rounds` releases with Laplace noise: basic composition."""
+    return rounds * l1_sensitivity / scale

@@ -1,0 +1,94 @@
+"""What a client does before it sends: the words every defense speaks.
+
+A defense acts at one stage. Its value there is
+    protocol    the federation's plan (one-shot, cross-domain: later protocols)
+    examples    the client's `Examples`, in pixels, before training
+    gradients   per-example gradients of one local step, by name, with a leading axis of examples
+    message     the `Payload` about to be sent
+and `apply` returns a value of the same kind. It is pure: all randomness comes from `rng`, fresh at every use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+
+from fedleak.types import Named, PublicSet, Weights
+
+__all__ = ["Context", "Defense", "Guarantee", "Plan", "Stage"]
+
+Stage = Literal["protocol", "examples", "gradients", "message"]
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a defense may use besides the value itself: all of it is known to the client that applies it."""
+
+    stage: Stage
+    client: str = ""
+    round: int = 1
+    broadcast: Weights | None = None
+    """The weights the server sent out at the start of the round."""
+    previous: Named | None = None
+    """The client's own model before this round's work."""
+    public: PublicSet | None = None
+    samples: int = 0
+    """How many of the client's examples stand behind the value."""
+    rounds: int = 1
+    """How many rounds are planned."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a proof needs to know of the deployment, and in `l2_bound` what earlier defenses of a chain established."""
+
+    rounds: int = 1
+    dimension: int = 1
+    """How many numbers a message holds."""
+    delta: float = 1e-5
+    neighbours: Literal["replace", "add_remove"] = "replace"
+    """Whose presence is hidden: one client's whole data replaced by any other (what the server, who sees each message
+    and its sender, can be denied), or one client's message added or removed (only behind secure aggregation)."""
+    buffers: bool = False
+    """Does a message also carry what is not trained (BatchNorm statistics)? No defense here bounds or noises it."""
+    l2_bound: float | None = None
+    """The largest L2 norm that the update in one message can have; None: unbounded."""
+
+    def sensitivity(self) -> float | None:
+        """How far, in L2 norm, one message can move between neighbours; None: unbounded."""
+        if self.l2_bound is None or self.buffers:
+            return None
+        return self.l2_bound * (2.0 if self.neighbours == "replace" else 1.0)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is proven: "dp" an (epsilon, delta), "empirical" nothing but what attacks measure, "none" nothing at all."""
+
+    kind: Literal["none", "empirical", "dp"]
+    statement: str
+    epsilon: float | None = None
+    delta: float | None = None
+
+
+@runtime_checkable
+class Defense(Protocol):
+    """A frozen dataclass whose fields are the hyperparameters. `stage` None: a composite whose members decide."""
+
+    paper: ClassVar[str]
+    revision: ClassVar[int]
+    stage: ClassVar[Stage | None]
+
+    def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
+        """The value as the client uses or sends it; of the same kind, and never changed in place."""
+        ...
+
+    def after(self, plan: Plan) -> Plan:
+        """What is known of a message behind this defense, for the proofs of those that follow it in a chain."""
+        ...
+
+    def guarantee(self, plan: Plan) -> Guarantee:
+        """What this defense proves in such a deployment."""
+        ...

@@ -1,0 +1,48 @@
+"""Clipping: no message may change the model by more than a fixed length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+
+from fedleak.components import component
+from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.payloads import global_norm, map_update, update_of
+from fedleak.types import Payload
+
+__all__ = ["Clip"]
+
+
+@component
+class Clip:
+    """Scales an update whose L2 norm over all parameters exceeds `norm` down to it.
+
+    The update is the gradient (FedSGD) or sent - broadcast (FedAvg): what the client says about its data. The
+    weight-leakage paper (eq. 12) clips each layer of the *weights* instead, which does not bound the update.
+
+    Sees: a message; the broadcast weights.
+    Needs: the broadcast, where the message holds weights.
+    Guarantees: nothing by itself; it bounds what noise behind it has to hide.
+    """
+
+    paper: ClassVar[str] = "McMahan et al. 2018 (flat clipping of a client's update)"
+    revision: ClassVar[int] = 1
+    stage: ClassVar[Stage | None] = "message"
+    norm: float = Field(gt=0, allow_inf_nan=False, description="largest L2 norm of the whole update")
+
+    def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
+        length = global_norm(update_of(value, context))
+        if length <= self.norm:
+            return value
+        factor = self.norm / length
+        return map_update(value, context, lambda update: {name: factor * v for name, v in update.items()})
+
+    def after(self, plan: Plan) -> Plan:
+        bound = self.norm if plan.l2_bound is None else min(self.norm, plan.l2_bound)
+        return replace(plan, l2_bound=bound)
+
+    def guarantee(self, plan: Plan) -> Guarantee:
+        return Guarantee("none", f"none: clipping to norm {self.norm:g} alone hides nothing for certain")

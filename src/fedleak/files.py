@@ -1,0 +1,83 @@
+"""Files that are either wholly there or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedleak.errors import RefusedError
+
+__all__ = ["canonical", "digest", "locked", "replace_file", "replace_folder"]
+
+
+def canonical(value: Any) -> bytes:
+    """The one way fedleak writes JSON that is going to be hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def digest(value: Any) -> str:
+    """sha256 of bytes, or of a value's canonical JSON."""
+    return hashlib.sha256(value if isinstance(value, bytes) else canonical(value)).hexdigest()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write beside, flush to disk, rename over: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # mkstemp's 0600 would hide results from a colleague
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+@contextlib.contextmanager
+def replace_folder(path: Path) -> Iterator[Path]:
+    """Fill a temporary folder; it becomes `path` by one rename if the block ends well and `path` is not there yet."""
+    import shutil
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+    try:
+        yield temporary
+        os.chmod(temporary, 0o755)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            if not path.is_dir():
+                raise  # not "somebody else was faster": a real failure
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one run writes to a folder at a time. The lock ends with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / ".lock").open("a")
+    except OSError as problem:
+        raise RefusedError(
+            f"out={folder}: cannot be written to ({problem.strerror}); choose another with --out"
+        ) from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RefusedError(
+                f"out={folder}: another run is writing to this folder; wait for it or choose another with --out"
+            ) from None
+        yield

@@ -1,0 +1,148 @@
+"""Arms: one defense in one federation, with what the strongest attack got, what the model is worth, what is proved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedleak.audit.rows import Row
+from fedleak.metrics.intervals import Interval
+from fedleak.report.tables import Summary, agrees, is_defended, mean_of, ordered, utility_rows
+from fedleak.report.words import defense_name
+
+__all__ = ["Arm", "arms_of", "is_deployed", "strongest"]
+
+Provenance = Callable[[Row], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """`cost` is the test accuracy that the defense takes away: the same arm without it, minus this one, paired by
+    test image. `number` names the defense in charts and is the same in every federation of a report."""
+
+    where: Mapping[str, Any]
+    attacks: tuple[Summary, ...]
+    utility: Interval | None
+    cost: Interval | None
+    guarantee: str
+    learned: tuple[float, ...]
+    number: int
+    deployed: bool
+
+    @property
+    def defended(self) -> bool:
+        return is_defended(self.where)
+
+    @property
+    def defense(self) -> str:
+        return str(self.where.get("defense") or "none")
+
+    @property
+    def title(self) -> str:
+        return defense_name(self.where)
+
+    @property
+    def strongest(self) -> Summary | None:
+        return strongest(self.attacks)
+
+    @property
+    def panel(self) -> str:
+        """The federation this arm belongs to, as one word that arms of the same federation share."""
+        return _key(self.where, without=("defense",))
+
+
+def strongest(attacks: Iterable[Summary]) -> Summary | None:
+    """The attack that recovered the largest share, then the one with the closest images; None where none was judged."""
+    judged = [found for found in attacks if found.recovered is not None]
+
+    def strength(found: Summary) -> tuple[float, float, int]:
+        share = found.recovered.mean if found.recovered is not None else 0.0
+        psnr = found.scores.get("psnr")
+        return share, psnr.mean if psnr is not None else 0.0, -len(found.granted)
+
+    return max(judged, key=strength, default=None)
+
+
+def arms_of(
+    summaries: Sequence[Summary],
+    rows: Iterable[Row],
+    provenance: Provenance,
+    deployed: str | None = None,
+) -> list[Arm]:
+    """The arms behind the summaries, in their order."""
+    accuracies = utility_rows(ordered(rows))
+    groups: dict[str, list[Summary]] = {}
+    for found in summaries:
+        groups.setdefault(_key(found.where), []).append(found)
+    defenses = list(dict.fromkeys(str(found.where.get("defense") or "none") for found in summaries))
+    defenses.sort(key=lambda name: is_defended({"defense": name}))
+    return [_arm(tuple(group), accuracies, provenance, defenses, deployed) for group in groups.values()]
+
+
+def is_deployed(where: Mapping[str, Any], deployed: str | None) -> bool:
+    """Whether this is the arm that `[deployment]` names: in every protocol that was tried, if there are several."""
+    return deployed is not None and str(where.get("defense") or "none") == deployed
+
+
+def _arm(
+    attacks: tuple[Summary, ...],
+    accuracies: Sequence[Row],
+    provenance: Provenance,
+    defenses: Sequence[str],
+    deployed: str | None,
+) -> Arm:
+    where = {key: value for key, value in attacks[0].where.items() if not _is_attackers(key)}
+    mine = [row for row in accuracies if agrees(row.where, where)]
+    known = [provenance(row) for row in [*mine, *(row for found in attacks for row in found.rows[:1])]]
+    statements = [text for found in known if (text := _statement(found))]
+    by_round = [found["utility_by_round"] for found in known if found.get("utility_by_round")]
+    return Arm(
+        where=where,
+        attacks=attacks,
+        utility=mean_of(mine, "utility"),
+        cost=_cost(where, mine, accuracies) if is_defended(where) else None,
+        guarantee=statements[0] if statements else "",
+        learned=tuple(float(value) for value in by_round[0]) if by_round else (),
+        number=1 + defenses.index(str(where.get("defense") or "none")),
+        deployed=is_deployed(where, deployed),
+    )
+
+
+def _cost(where: Mapping[str, Any], mine: Sequence[Row], accuracies: Sequence[Row]) -> Interval | None:
+    """Paired by seed and test image: the same images judged both models, so their difficulty cancels."""
+    own = [key for key in where if key.startswith("defense")]
+    free = {
+        row.where.get("seed"): row.scores["utility"]
+        for row in accuracies
+        if not is_defended(row.where) and agrees(row.where, where, ignoring=own)
+    }
+    paired = [row for row in mine if len(free.get(row.where.get("seed"), ())) == len(row.scores["utility"])]
+    lost = [
+        [before - after for before, after in zip(free[row.where.get("seed")], row.scores["utility"], strict=True)]
+        for row in paired
+    ]
+    return mean_of(paired, "utility", lost)
+
+
+def _statement(known: Mapping[str, Any]) -> str:
+    found = known.get("guarantee")
+    if isinstance(found, str):
+        return found
+    if not isinstance(found, Mapping):
+        return ""
+    if found.get("statement"):
+        return str(found["statement"])
+    if found.get("epsilon") is not None:
+        return f"({found['epsilon']:.3g}, {found.get('delta') or 0:.1g})-differential privacy"
+    return str(found.get("kind") or "")
+
+
+def _is_attackers(key: str) -> bool:
+    return key == "preset" or key.startswith("attack")
+
+
+def _key(where: Mapping[str, Any], without: Sequence[str] = ()) -> str:
+    kept = {key: value for key, value in where.items() if not _is_attackers(key) and not key.startswith(tuple(without))}
+    return json.dumps(kept, sort_keys=True, default=str)

@@ -1,0 +1,83 @@
+"""What to keep in mind when reading the verdict: few images, one seed, failures, lucky guesses, untrained models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from fedleak.report.arms import Arm
+from fedleak.report.tables import Summary
+from fedleak.report.words import between, cases, percent, plural, prose
+
+__all__ = ["caveats_of"]
+
+FEW = 30
+"""Below this many images the verdict says how little they can exclude."""
+
+ENDED = {
+    "diverged": "diverged (judged by the last finite image)",
+    "refused": "were refused",
+    "failed": "failed",
+    "out_of_memory": "ran out of memory",
+    "timed_out": "timed out",
+}
+
+
+def caveats_of(arms: Sequence[Arm], worst: Summary | None) -> tuple[str, ...]:
+    attacks = [found for arm in arms for found in arm.attacks]
+    found = [_how_trials_ended(attacks)]
+    if worst is not None:
+        found += [_luck(worst), _few(worst), _seeds(attacks)]
+    found.append(_not_trained(arms))
+    return tuple(text for text in found if text)
+
+
+def _how_trials_ended(attacks: Iterable[Summary]) -> str:
+    ends: Counter[str] = Counter()
+    for found in attacks:
+        ends.update(found.status)
+    total = sum(ends.values())
+    bad = [f"{count} {ENDED.get(status, status)}" for status, count in sorted(ends.items()) if status != "ok"]
+    return f"Of {plural(total, 'attacked updates')}, {prose(bad)}." if bad else ""
+
+
+def _luck(worst: Summary) -> str:
+    null = worst.nulls.get("recovered")
+    if null is None or null.mean <= 0:
+        return ""
+    return (
+        f"Somebody who saw nothing of what was sent reaches {percent(null.mean)} at the same threshold "
+        f"({null.name.replace('_', ' ')}): only what lies above that is a leak."
+    )
+
+
+def _few(worst: Summary) -> str:
+    if worst.images >= FEW or worst.recovered is None:
+        return ""
+    if worst.recovered.degenerate:
+        return "One image was attacked: what happened to it says little about the next."
+    return (
+        f"{worst.images} images are few: {cases(worst.recovered_images, worst.images)} is compatible with a true share "
+        f"from {between('recovered', worst.recovered)} (95 %)."
+    )
+
+
+def _seeds(attacks: Iterable[Summary]) -> str:
+    seeds = {seed for found in attacks for seed in found.seeds}
+    return (
+        "One seed ran: the intervals do not cover a repetition with other starts and other data."
+        if len(seeds) == 1
+        else ""
+    )
+
+
+def _not_trained(arms: Iterable[Arm]) -> str:
+    """A model that has learned nothing has no accuracy to lose: its cost says nothing."""
+    for arm in arms:
+        if not arm.defended and len(arm.learned) > 1 and arm.learned[-1] <= arm.learned[0] + 0.01:
+            return (
+                f"The undefended model of {arm.where.get('protocol')} hardly learned (test accuracy "
+                f"{percent(arm.learned[0])} before, {percent(arm.learned[-1])} after training): "
+                "what a defense costs cannot be read from it."
+            )
+    return ""

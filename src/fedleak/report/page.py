@@ -1,0 +1,217 @@
+"""The report: one HTML file that needs nothing else, built from the rows of a run and the artifacts they name.
+
+The same rows give the same bytes: no clock, no host, no order of trials.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from fedleak.audit.rows import UTILITY
+from fedleak.audit.store import RunFolder
+from fedleak.errors import RefusedError
+from fedleak.files import replace_file
+from fedleak.metrics.nulls import NULLS
+from fedleak.report.appendix import appendix_of
+from fedleak.report.arms import Arm, arms_of, strongest
+from fedleak.report.blobs import Blobs
+from fedleak.report.charts import VICTIMS, colour_of, title_of, trace_panels, tradeoff_panels
+from fedleak.report.gallery import gallery_of
+from fedleak.report.tables import Summary, ordered, summary, swept
+from fedleak.report.untested import gaps_of
+from fedleak.report.verdict import judge, level_of
+from fedleak.report.words import (
+    HEADINGS,
+    between,
+    cases,
+    defense_name,
+    metric_unit,
+    percent,
+    plural,
+    points,
+    prose,
+    setting,
+)
+
+__all__ = ["build_report", "render"]
+
+
+def build_report(run: Path, attacks: Mapping[str, Any] | None = None) -> Path:
+    """Write `report.html` into a run folder and return its path.
+
+    `attacks` are the attacks that could have run, by name; without it, those that fedleak has.
+    """
+    if not run.is_dir():
+        raise RefusedError(
+            f"run={run}: no such folder; give the folder that an audit wrote (runs/default, or its --out)"
+        )
+    folder = RunFolder(run)
+    if not folder.rows_file.is_file():
+        raise RefusedError(f"run={run}: holds no {folder.rows_file.name}; give the folder that an audit wrote")
+    page = render(folder, _known_attacks() if attacks is None else attacks)
+    target = run / "report.html"
+    replace_file(target, page.encode())
+    return target
+
+
+def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
+    """The page as text."""
+    rows = ordered(folder.rows())
+    blobs = Blobs(folder)
+    spec = _spec_text(folder.path)
+    deployed = _deployed_arm(spec)
+    summaries = summary(rows)
+    arms = arms_of(summaries, rows, blobs.provenance, deployed)
+    keys = swept(summaries)
+    federations = _federations(arms, keys)
+    traces = trace_panels(federations, blobs)
+    gallery = gallery_of(federations, strongest, blobs)
+    attacked = [row for row in rows if row.where.get("attack") != UTILITY]
+    rounds = max((len(arm.learned) - 1 for arm in arms), default=0)
+    metrics = [m for m in HEADINGS if any(m in s.scores for s in summaries)]
+    context: dict[str, Any] = {
+        "verdict": judge(arms, deployed),
+        "glance": _glance(federations),
+        "about": _about(summaries),
+        "pictures": gallery,
+        "federations": federations,
+        "metrics": metrics + sorted({m for s in summaries for m in s.scores} - set(metrics)),
+        "headings": HEADINGS,
+        "nulls": _nulls(summaries),
+        "utility": any(arm.utility is not None for arm in arms),
+        "tradeoff": tradeoff_panels(federations),
+        "traces": traces,
+        "traces_cut": any(len(found.rows) > VICTIMS for found in summaries),
+        "legend": sorted({(arm.number, colour_of(arm.number), arm.title) for arm in arms}),
+        "appendix": appendix_of(spec, rows, blobs),
+        "gaps": gaps_of(rows, attacked, attacks, sorted(blobs.problems.values()), rounds),
+        "extra": lambda found: setting(found.where, [key for key in keys if key.startswith(("attack", "defense"))]),
+    }
+    context["sections"] = _sections(context)
+    return _environment().get_template("report.jinja").render(context)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fedleak", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = _breakable
+    environment.filters["tied"] = lambda text: re.sub(r"(?<=\d) (?=%|dB|of \d)", "\N{NO-BREAK SPACE}", text)
+    css = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+    environment.globals.update(
+        css=Markup(css),
+        metric_unit=metric_unit,
+        between=between,
+        percent=percent,
+        points=points,
+        points_between=lambda found: f"{points(found.low).partition(' ')[0]} to {points(found.high)}",
+        colour_of=colour_of,
+        defense_name=defense_name,
+    )
+    return environment
+
+
+def _breakable(text: Any) -> Markup:
+    """A long name that may break behind an opening bracket or a comma, escaped like everything else."""
+    return Markup("<wbr>").join(re.split(r"(?<=[(,+])", str(text)))
+
+
+def _known_attacks() -> Mapping[str, Any]:
+    """Asked for late: a report is built from rows, also where no attack can be imported."""
+    try:
+        found: Mapping[str, Any] = import_module("fedleak.attacks").ATTACKS
+    except (ImportError, AttributeError):
+        return {}
+    return found
+
+
+def _spec_text(run: Path) -> str:
+    path = run / "spec.toml"
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _deployed_arm(spec: str) -> str | None:
+    """The arm that [deployment] names. A spec that cannot be read names none; the appendix prints it as it is."""
+    try:
+        table = tomllib.loads(spec).get("deployment")
+    except tomllib.TOMLDecodeError:
+        return None
+    return str(table["arm"]) if isinstance(table, dict) and "arm" in table else None
+
+
+def _federations(arms: Sequence[Arm], keys: Sequence[str]) -> list[tuple[str, list[Arm]]]:
+    """Arms that differ in their defense only, under the name of their federation."""
+    several = [key for key in ("dataset", "model") if len({str(arm.where.get(key)) for arm in arms}) > 1]
+    groups: dict[str, list[Arm]] = {}
+    for arm in arms:
+        groups.setdefault(arm.panel, []).append(arm)
+    return [(title_of(group[0], keys, several), group) for group in groups.values()]
+
+
+def _glance(federations: Sequence[tuple[str, Sequence[Arm]]]) -> dict[str, Any] | None:
+    """Federations by defenses: images recovered by the strongest attack. Not worth a table for one arm."""
+    names = {arm.number: arm.title for _, arms in federations for arm in arms}
+    if sum(len(arms) for _, arms in federations) < 2:
+        return None
+
+    def cell(arms: Sequence[Arm], number: int) -> dict[str, str] | None:
+        arm = next((arm for arm in arms if arm.number == number), None)
+        if arm is None:
+            return None
+        found = arm.strongest
+        if found is None:
+            return {"level": "unknown", "count": "not judged", "attack": ""}
+        count, attack = cases(found.recovered_images, found.images), str(found.where.get("attack"))
+        return {"level": level_of(found), "count": count, "attack": attack if found.recovered_images else ""}
+
+    lines = [(title, [cell(arms, number) for number in sorted(names)]) for title, arms in federations]
+    return {
+        "defenses": [names[number] for number in sorted(names)],
+        "lines": lines,
+    }
+
+
+def _about(summaries: Sequence[Summary]) -> list[str]:
+    def values(key: str) -> str:
+        return prose(dict.fromkeys(str(s.where[key]) for s in summaries if s.where.get(key) is not None))
+
+    if not summaries:
+        return []
+    clients = max(found.clients for found in summaries)
+    seeds = dict.fromkeys(str(seed) for found in summaries for seed in found.seeds)
+    told = f"seed{'s' if len(seeds) > 1 else ''} {prose(seeds)}" if seeds else ""
+    return [
+        part
+        for part in (values("dataset"), values("model"), values("protocol"), plural(clients, "clients"), told)
+        if part
+    ]
+
+
+def _nulls(summaries: Sequence[Summary]) -> str:
+    names = dict.fromkeys(name for found in summaries for row in found.rows for name in row.baselines)
+    return "; ".join(NULLS.get(name, name.replace("_", " ")) for name in names)
+
+
+def _sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
+    known = [
+        ("verdict", "Verdict", True),
+        ("pictures", "Pictures", context["pictures"]),
+        ("table", "Numbers", context["federations"]),
+        ("utility", "Cost of defenses", context["federations"] and context["utility"]),
+        ("traces", "Search", context["traces"]),
+        ("untested", "Not tested", context["gaps"]),
+        ("appendix", "Appendix", True),
+    ]
+    return [(name, title) for name, title, there in known if there]

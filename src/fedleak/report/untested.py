@@ -1,0 +1,91 @@
+"""What was not tested: the attacks that did not run, what was refused, what could not be measured, other attackers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedleak.audit.rows import Row
+from fedleak.report.words import plural, prose
+
+__all__ = ["Gap", "gaps_of"]
+
+NOT_TRIED = ("refused", "failed", "out_of_memory", "timed_out")
+
+OTHER_THREATS = (
+    "A malicious server that changes the model or what it sends to provoke leaks. Here the server only listens.",
+    "Membership inference: whether a given person's data took part at all, also where no image can be rebuilt.",
+    "Properties of a client's data (which labels, which group of people), and what the final model tells its users.",
+    "Attackers who know more than was granted here, who join several clients, or who use other data about the victims.",
+)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One thing this report cannot speak about; `items` are the details."""
+
+    what: str
+    items: tuple[str, ...] = ()
+
+
+def gaps_of(
+    rows: Sequence[Row], attacked: Sequence[Row], known: Mapping[str, Any], lost: Sequence[str], rounds: int = 0
+) -> list[Gap]:
+    """`known` are the attacks that fedleak has, by name; `lost` says which artifacts could not be read."""
+    if not rows:
+        return []
+    ran = {str(row.where.get("attack")) for row in attacked if row.scores}
+    missing = [f"{name}{_paper(attack)}" for name, attack in known.items() if name not in ran]
+    found = [
+        Gap("Attacks that fedleak has and that gave no result in this run.", tuple(missing)),
+        Gap("Attacks on these updates were tried and brought nothing that could be judged.", _ended(attacked)),
+        Gap("Metrics that were asked for and could not be computed.", _unavailable(rows)),
+        Gap("Parts of the run folder could not be read; their pictures or curves are left out.", tuple(lost)),
+        Gap(_extent(attacked, rounds)),
+        Gap("Other threats, which no attack here speaks about.", OTHER_THREATS),
+    ]
+    return [gap for gap in found if gap.items or gap.what.startswith("Only ")]
+
+
+def _paper(attack: Any) -> str:
+    paper = getattr(attack, "paper", "")
+    return f" ({paper})" if isinstance(paper, str) and paper else ""
+
+
+def _ended(attacked: Sequence[Row]) -> tuple[str, ...]:
+    reasons: dict[tuple[str, str, str], int] = {}
+    for row in attacked:
+        if row.status in NOT_TRIED:
+            key = (
+                f"{row.where.get('protocol')}, {row.where.get('defense')}, {row.where.get('attack')}",
+                row.status,
+                row.reason,
+            )
+            reasons[key] = reasons.get(key, 0) + 1
+    return tuple(
+        f"{place}: {plural(count, 'updates')} {status.replace('_', ' ')}{': ' + reason if reason else ''}"
+        for (place, status, reason), count in reasons.items()
+    )
+
+
+def _unavailable(rows: Sequence[Row]) -> tuple[str, ...]:
+    found = {(metric, reason): None for row in rows for metric, reason in sorted(row.unavailable.items())}
+    return tuple(f"{metric}: {reason}" for metric, reason in found)
+
+
+def _extent(attacked: Sequence[Row], rounds: int) -> str:
+    """How little of a real deployment was looked at."""
+    if not attacked:
+        return ""
+    seeds = {str(row.where.get("seed")) for row in attacked}
+    looked = sorted({int(row.where["round"]) for row in attacked if isinstance(row.where.get("round"), int)})
+    datasets = list(dict.fromkeys(str(row.where.get("dataset")) for row in attacked))
+    models = list(dict.fromkeys(str(row.where.get("model")) for row in attacked if row.where.get("model")))
+    parts = [plural(len(seeds), "seeds"), f"the data of {prose(datasets)}"]
+    if models:
+        parts.append(f"the model {prose(models)}" if len(models) == 1 else f"the models {prose(models)}")
+    if looked:
+        of = f" of {rounds}" if rounds > len(looked) else ""
+        parts.append(f"round {prose(map(str, looked))}{of}")
+    return f"Only {prose(parts)} were looked at. Other data, models or rounds may leak more."

@@ -1,0 +1,170 @@
+"""How the report says things: plain words for names, numbers with their units, lists in prose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fedleak.metrics.registry import METRICS
+
+__all__ = [
+    "HEADINGS",
+    "between",
+    "cases",
+    "decibel",
+    "defense_name",
+    "knowledge",
+    "metric_unit",
+    "number",
+    "percent",
+    "plural",
+    "points",
+    "prose",
+    "sent_by",
+    "setting",
+    "subjects",
+]
+
+SENT: Mapping[str, str] = {
+    "fedsgd": "gradients",
+    "fedavg": "weights",
+    "fedmd": "predictions",
+    "fedgems": "predictions",
+    "dsfl": "predictions",
+}
+
+SUBJECTS: Mapping[str, str] = {
+    "orl": "faces",
+    "lfw": "faces",
+    "lag": "faces",
+    "facescrub": "faces",
+    "digits": "digits",
+    "mnist": "digits",
+    "svhn": "digits",
+    "emnist": "characters",
+    "femnist": "characters",
+}
+
+KNOWLEDGE: Mapping[str, str] = {
+    "samples": "the number of images",
+    "batch_size": "the batch size",
+    "epochs": "the number of local epochs",
+    "local_epochs": "the number of local epochs",
+    "lr": "the learning rate",
+    "learning_rate": "the learning rate",
+    "momentum": "the momentum",
+    "label_counts": "how often each label occurs",
+    "labels": "the labels",
+}
+
+HEADINGS: Mapping[str, str] = {
+    "recovered": "Recovered",
+    "psnr": "PSNR, dB",
+    "ssim": "SSIM",
+    "mse": "MSE",
+    "lpips": "LPIPS",
+    "label_errors": "Label errors",
+    "attack_accuracy": "Attack accuracy",
+    "nearest_public": "Nearest public",
+    "fidelity": "Fidelity",
+    "victim_accuracy": "Victim accuracy",
+    "utility": "Test accuracy",
+}
+"""Headings, in the order in which the columns of a table stand."""
+
+
+class Ranged(Protocol):
+    """A mean with its interval."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def sent_by(protocol: Any) -> str:
+    """What a client sends in this protocol."""
+    return SENT.get(str(protocol), "messages")
+
+
+def defense_name(where: Mapping[str, Any]) -> str:
+    """The defense as a person would say it."""
+    name = str(where.get("defense") or "none")
+    return "no defense" if name in ("none", "identity") else name
+
+
+def subjects(dataset: Any) -> str:
+    """What the private images show."""
+    return SUBJECTS.get(str(dataset), "images")
+
+
+def plural(count: int, word: str) -> str:
+    """1 seed, 2 seeds. The word comes in its plural."""
+    return f"{count} {word[:-1] if count == 1 else word}"
+
+
+def prose(items: Iterable[str]) -> str:
+    """a, b and c."""
+    found = list(items)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}" if found else ""
+
+
+def knowledge(granted: Sequence[str]) -> str:
+    """What the attacker was told, as the end of a sentence."""
+    if not granted:
+        return "knowing nothing but the model and what crossed the wire"
+    return f"knowing only {prose(KNOWLEDGE.get(name, name.replace('_', ' ')) for name in granted)}"
+
+
+def setting(where: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """protocol.lr = 0.1, data.clients = 4: what `where` says about these keys."""
+    return ", ".join(f"{key} = {where[key]}" for key in keys if where.get(key) is not None)
+
+
+def metric_unit(metric: str, value: float) -> str:
+    """A metric's value as a table prints it."""
+    if metric in METRICS and METRICS[metric].unit == "share":
+        return percent(value)
+    if metric == "psnr":
+        return f"{value:.1f}"
+    return number(value)
+
+
+def number(value: float) -> str:
+    """Three significant digits, without exponents where they can be avoided; a true minus sign."""
+    text = f"{value:.3f}" if 0.0095 <= abs(value) < 10 or value == 0 else f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """Whole per cent where the value is whole, otherwise one decimal."""
+    value = round(100 * share, 1)
+    return f"{value:.0f} %" if value == int(value) else f"{value:.1f} %"
+
+
+def decibel(value: float) -> str:
+    return f"{value:.1f} dB".replace("-", "−")
+
+
+def points(share: float) -> str:
+    """A difference of two shares in percentage points."""
+    return plural_points(round(100 * share, 1))
+
+
+def plural_points(value: float) -> str:
+    text = f"{value:.1f}".replace("-", "−")
+    return f"{text} point" if abs(value) == 1 else f"{text} points"
+
+
+def between(metric: str, found: Ranged) -> str:
+    """low to high, as the table prints it."""
+    if metric in METRICS and METRICS[metric].unit == "share" and found.high - found.low > 0.1:
+        return f"{100 * found.low:.0f} to {100 * found.high:.0f} %"  # decimals of a wide interval are noise
+    low, high = metric_unit(metric, found.low), metric_unit(metric, found.high)
+    return f"{low.removesuffix(' %')} to {high}"
+
+
+def cases(count: float, total: int) -> str:
+    return f"{count:.0f} of {total}"

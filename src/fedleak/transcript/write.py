@@ -1,0 +1,146 @@
+"""Writing a transcript round by round. A kill at any moment leaves every finished round readable."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedleak.errors import TranscriptError
+from fedleak.files import canonical, replace_file
+from fedleak.transcript.manifest import (
+    DTYPES,
+    MANIFEST,
+    Manifest,
+    MessageEntry,
+    PayloadEntry,
+    PublicEntry,
+    RoundEntry,
+    SetupEntry,
+    TensorEntry,
+)
+from fedleak.types import Gradients, Message, Payload, Predictions, PublicSet, Round, Setup, Transcript, Weights
+
+__all__ = ["TranscriptWriter", "save_transcript"]
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class _Shelf:
+    """Collects the tensors of one file under numbered keys."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+    def add(self, prefix: str, named: Mapping[str, Tensor]) -> list[TensorEntry]:
+        entries = []
+        for number, (name, value) in enumerate(named.items()):
+            if value.dtype not in _NAMES:
+                raise TranscriptError(f"tensor {name!r}: dtype {value.dtype} is not one of {', '.join(DTYPES)}")
+            key = f"{prefix}{number}"
+            # A copy on purpose: safetensors refuses tensors that share memory, and weights may be tied.
+            self.tensors[key] = value.detach().cpu().contiguous().clone()
+            entries.append(TensorEntry(name=name, key=key, dtype=_NAMES[value.dtype], shape=list(value.shape)))
+        return entries
+
+    def payload(self, prefix: str, payload: Payload) -> PayloadEntry:
+        match payload:
+            case Gradients(tensors=tensors):
+                return PayloadEntry(kind="gradients", tensors=self.add(f"{prefix}.t", tensors))
+            case Weights(tensors=tensors, buffers=buffers):
+                return PayloadEntry(
+                    kind="weights",
+                    tensors=self.add(f"{prefix}.t", tensors),
+                    buffers=self.add(f"{prefix}.b", buffers),
+                )
+            case Predictions(values=values, scale=scale, index=index):
+                entries = self.add(f"{prefix}.p", {"values": values, "index": index})
+                return PayloadEntry(kind="predictions", tensors=entries, scale=scale)
+
+    def write(self, folder: Path, name: str) -> dict[str, Any]:
+        """One safetensors file by atomic rename, and what the manifest says of it."""
+        path, temporary = folder / name, folder / f".{name}.{os.getpid()}.tmp"
+        try:
+            save_file(self.tensors, temporary)
+            content_hash = hashlib.sha256()
+            with temporary.open("rb") as file:
+                while part := file.read(1 << 22):
+                    content_hash.update(part)
+                os.fsync(file.fileno())
+            size = temporary.stat().st_size
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return {"file": name, "bytes": size, "sha256": content_hash.hexdigest()}
+
+
+class TranscriptWriter:
+    """Opens a new transcript folder and appends rounds to it.
+
+    Guarantees: after `append` returns, the round is readable even if the process is killed at once. The tensors land
+    before the manifest that names them; both by atomic rename.
+    """
+
+    def __init__(self, folder: Path, setup: Setup) -> None:
+        if (folder / MANIFEST).exists():
+            raise TranscriptError(f"transcript={folder}: there is one already; write to a new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._manifest = Manifest(setup=_setup(setup), public=self._public(setup.public))
+        self._flush()
+
+    def append(self, seen: Round) -> None:
+        shelf = _Shelf()
+        described: dict[str, Any] = {
+            "index": seen.index,
+            "broadcast": None if seen.broadcast is None else shelf.payload("b", seen.broadcast),
+            "received": [_message(shelf, number, message) for number, message in enumerate(seen.received)],
+            "server": None if seen.server is None else shelf.payload("s", seen.server),
+        }
+        stored = shelf.write(self.folder, f"round-{seen.index:04d}.safetensors")
+        entry = RoundEntry(**described, **stored)
+        changed = self._manifest.model_copy(update={"rounds": [*self._manifest.rounds, entry]})
+        self._manifest = Manifest.model_validate(changed.model_dump(by_alias=True))
+        self._flush()
+
+    def _public(self, public: PublicSet | None) -> PublicEntry | None:
+        if public is None:
+            return None
+        shelf = _Shelf()
+        tensors = {"inputs": public.inputs, **({} if public.labels is None else {"labels": public.labels})}
+        entries = shelf.add("p", tensors)
+        return PublicEntry(tensors=entries, **shelf.write(self.folder, "public.safetensors"))
+
+    def _flush(self) -> None:
+        replace_file(self.folder / MANIFEST, canonical(self._manifest.model_dump(by_alias=True)))
+
+
+def _message(shelf: _Shelf, number: int, message: Message) -> MessageEntry:
+    payload = shelf.payload(f"m{number}", message.payload)
+    return MessageEntry(sender=message.sender, payload=payload, disclosed=dict(message.disclosed))
+
+
+def _setup(setup: Setup) -> SetupEntry:
+    return SetupEntry(
+        model=setup.model.name,
+        arguments=dict(setup.model.arguments),
+        input_shape=list(setup.input_shape),
+        classes=setup.classes,
+        loss=setup.loss,
+        mean=list(setup.normalisation.mean),
+        std=list(setup.normalisation.std),
+        disclosed=dict(setup.disclosed),
+    )
+
+
+def save_transcript(transcript: Transcript, folder: Path, rounds: Iterable[Round] | None = None) -> None:
+    """Write a whole transcript to a new folder."""
+    writer = TranscriptWriter(folder, transcript.setup)
+    for seen in transcript.rounds if rounds is None else rounds:
+        writer.append(seen)

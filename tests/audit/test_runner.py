@@ -1,0 +1,205 @@
+"""The runner: rows come once, whole, the same every time; what is finished is never done again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import SMALL
+
+from fedleak.attacks import ATTACKS
+from fedleak.audit import work
+from fedleak.audit.rows import MAY_DIFFER, Row
+from fedleak.audit.runner import run_audit
+from fedleak.audit.spec import make_spec
+from fedleak.audit.store import RunFolder
+from fedleak.errors import RefusedError
+from fedleak.files import locked
+
+
+def run(out: Path, tables: Mapping[str, Any] = SMALL, jobs: int = 1) -> list[Row]:
+    return run_audit(make_spec(tables), out, data_root=Path("nowhere"), jobs=jobs)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    run(out)
+    return out
+
+
+def without_clock(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (path / "rows.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in MAY_DIFFER} for row in rows]
+
+
+def test_one_row_per_victim_and_one_for_the_utility_of_each_federation(finished: Path) -> None:
+    rows = RunFolder(finished).rows()
+    kinds = [(r.where["defense"], r.where["attack"]) for r in rows]
+    for defense in ("none", "gaussian(sigma=0.5)"):
+        assert kinds.count((defense, "dlm_plus")) == 3
+        assert kinds.count((defense, "dlg")) == 3
+        assert kinds.count((defense, "none")) == 1
+    assert len(rows) == 14
+    assert {r.status for r in rows} <= {"ok", "diverged"}
+
+
+def test_a_row_is_what_the_contract_says(finished: Path) -> None:
+    for row in RunFolder(finished).rows():
+        line = json.loads(row.line())
+        assert {"trial", "where", "scores", "n", "status", "reason", "threshold", "granted", "artifacts"} <= set(line)
+        assert {"dataset", "protocol", "defense", "attack", "seed"} <= set(row.where)
+        assert all(isinstance(value, str | int | float) for value in row.where.values())
+        assert all(len(values) == row.n for values in row.scores.values())
+        if row.where["attack"] == "none":
+            assert set(row.scores["utility"]) <= {0.0, 1.0}
+            continue
+        assert row.threshold == 30.0
+        assert "client" in row.where
+        assert "preset" in row.where
+        # DLM+ is told how many images there are and nothing else; DLG needs the learning rate on top.
+        expected = ("samples",) if row.where["attack"] == "dlm_plus" else None
+        assert row.granted == expected if expected else "lr" in row.granted
+        assert set(row.baselines) == {"mean_image", "noise", "other_image"}
+
+
+def test_every_artifact_is_there_under_the_hash_of_its_content(finished: Path) -> None:
+    folder = RunFolder(finished)
+    named = {sha for row in folder.rows() for sha in row.artifacts.values()}
+    assert named == {path.name for path in (finished / "artifacts").iterdir()}
+    for sha in named:
+        folder.get(sha)
+    (damaged := finished.parent / "damaged" / "artifacts").mkdir(parents=True)
+    (damaged / ("0" * 64)).write_bytes(b"other")
+    with pytest.raises(RefusedError, match="does not match its name"):
+        RunFolder(damaged.parent).get("0" * 64)
+
+
+def test_no_host_and_no_path_in_a_row_or_its_provenance(finished: Path) -> None:
+    import os
+    import socket
+
+    folder = RunFolder(finished)
+    text = (finished / "rows.jsonl").read_text()
+    for row in folder.rows():
+        text += folder.get(row.artifacts["provenance"]).decode()
+    assert str(finished) not in text
+    assert os.getcwd() not in text
+    assert f'"{socket.gethostname()}"' not in text
+
+
+def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_jobs(finished: Path, tmp_path: Path) -> None:
+    run(tmp_path, jobs=2)
+    assert without_clock(tmp_path) == without_clock(finished)
+
+
+def test_another_seed_gives_other_numbers(finished: Path, tmp_path: Path) -> None:
+    rows = run(tmp_path, {**SMALL, "seeds": [1]})
+    assert {r.trial for r in rows}.isdisjoint({r.trial for r in RunFolder(finished).rows()})
+    assert rows[0].scores != RunFolder(finished).rows()[0].scores
+
+
+def test_running_again_does_nothing(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (finished / "rows.jsonl").read_bytes()
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("a finished piece of work was done again")
+
+    monkeypatch.setattr("fedleak.audit.runner.run_trial", never)
+    monkeypatch.setattr("fedleak.audit.runner.run_federation", never)
+    run(finished)
+    assert (finished / "rows.jsonl").read_bytes() == before
+
+
+def test_trials_that_share_a_federation_run_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    real = work.run_federation
+
+    def counted(job: Any, *rest: Any, **more: Any) -> None:
+        if not job.key.startswith("probe"):
+            ran.append(job.key)
+        real(job, *rest, **more)
+
+    monkeypatch.setattr("fedleak.audit.runner.run_federation", counted)
+    run(tmp_path)
+    assert len(ran) == len(set(ran)) == 2
+    # A third attack later needs no new federation.
+    more = {**SMALL, "attacks": [*SMALL["attacks"], {"name": "dlg", "steps": 4}]}
+    run(tmp_path, more)
+    assert len(ran) == 2
+
+
+def test_a_changed_and_restored_specification_costs_nothing_twice(finished: Path, tmp_path: Path) -> None:
+    short = {**SMALL, "defenses": [{"name": "none"}]}
+    rows = run(tmp_path, short)
+    assert {r.where["defense"] for r in RunFolder(tmp_path).rows()} == {"none"}
+    run(tmp_path)
+    assert without_clock(tmp_path) == without_clock(finished)
+    assert [r.line() for r in run(tmp_path, short)] == [r.line() for r in rows]
+
+
+def test_a_missing_artifact_is_made_again(tmp_path: Path) -> None:
+    rows = run(tmp_path, {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]})
+    lost = next(row.artifacts["images"] for row in rows if "images" in row.artifacts)
+    (tmp_path / "artifacts" / lost).unlink()
+    again = run(tmp_path, {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]})
+    assert (tmp_path / "artifacts" / lost).is_file()
+    assert all(a.same_result_as(b) for a, b in zip(rows, again, strict=True))
+
+
+def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]}
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedleak.audit.work.attack_transcript", broken)
+        rows = run(tmp_path, tables)
+    failed = [row for row in rows if row.status == "failed"]
+    assert len(failed) == 1
+    assert failed[0].reason.startswith("ZeroDivisionError: on purpose")
+    assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4
+
+
+def test_the_attack_gives_the_same_bits_when_the_truth_is_gone(tmp_path: Path) -> None:
+    """The truth is deleted before the attack; nothing changes."""
+    import shutil
+
+    from fedleak.transcript import load_transcript
+
+    run(tmp_path, {**SMALL, "defenses": [], "attacks": []})
+    transcript = load_transcript(next((tmp_path / "transcripts").iterdir()))
+    for name, cls in ATTACKS.items():
+        attack = replace(cls(), steps=3, restarts=1)
+        with_truth, _ = work.attack_transcript(attack, name, transcript, 0, "cpu")
+        shutil.rmtree(tmp_path / "truths", ignore_errors=True)
+        without, _ = work.attack_transcript(attack, name, transcript, 0, "cpu")
+        for a, b in zip(with_truth.victims, without.victims, strict=True):
+            assert torch.equal(a.inputs, b.inputs)
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(RefusedError, match="another run is writing"):
+        run(tmp_path)
+
+
+def test_the_users_own_module(tmp_path: Path) -> None:
+    spec = make_spec({**SMALL, "attacks": SMALL["attacks"][:1]}, model=OwnNet)
+    rows = run_audit(spec, tmp_path, data_root=Path("nowhere"), jobs=1)
+    assert {row.where["model"] for row in rows} == {f"{__name__}:OwnNet"}
+    assert {row.status for row in rows} == {"ok"}
+
+
+class OwnNet(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 40))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.body(inputs)

@@ -1,0 +1,178 @@
+"""A specification is checked as a whole: every problem with its path, at once, and nothing runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedleak.audit.spec import make_spec, read_spec
+from fedleak.cli import app
+from fedleak.errors import SpecError
+
+GOOD = """
+[data]
+name = "orl"
+size = 16
+clients = 3
+
+[model]
+name = "mlp"
+
+[protocol]
+name = "fedavg"
+examples = 1
+
+[[attacks]]
+name = "dlm_plus"
+steps = 5
+"""
+
+GOOD_SPECS = {
+    "the smallest one": GOOD,
+    "a sweep over protocols and a number": GOOD.replace(
+        '[protocol]\nname = "fedavg"\nexamples = 1\n',
+        '[sweep]\nprotocol = [{ name = "fedsgd" }, { name = "fedavg", epochs = 2 }]\n"model.hidden" = [8, 16]\n',
+    ),
+    "arms, a chain, a deployment": 'seeds = [1, 2]\nmetrics = ["psnr", "recovered"]\nthreshold = 25\n'
+    + GOOD
+    + """
+[[defenses]]
+name = "none"
+[[defenses]]
+arm = "shipped"
+name = "clip"
+norm = 1.0
+[[defenses]]
+arm = "shipped"
+name = "gaussian"
+sigma = 0.1
+[deployment]
+arm = "shipped"
+""",
+}
+
+# name: (text, what the answer must contain)
+BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
+    "empty": ("", ["the file is empty"]),
+    "only a comment": ("# nothing\n", ["the file is empty"]),
+    "not UTF-8": (b'[data]\nname = "\xff\xfe"\n', ["not UTF-8"]),
+    "not TOML": ("[data\n", ["not TOML"]),
+    "unknown table": (GOOD + "[protocoll]\n", ["protocoll: unknown key; did you mean 'protocol'?"]),
+    "no data": (
+        GOOD.replace('[data]\nname = "orl"\nsize = 16\nclients = 3\n', ""),
+        ["data: the table [data] is missing"],
+    ),
+    "unknown data set": (GOOD.replace('"orl"', '"oral"'), ["data.name: unknown dataset 'oral'; did you mean 'orl'?"]),
+    "unknown data key": (GOOD.replace("size = 16", "sise = 16"), ["data.sise: unknown key; did you mean 'size'?"]),
+    "no clients": (GOOD.replace("clients = 3", "clients = 0"), ["data.clients", "greater than 0", "found 0"]),
+    "unknown partition": (GOOD.replace("clients = 3", 'partition = "random"'), ["data.partition"]),
+    "unknown model": (GOOD.replace('"mlp"', '"mpl"'), ["model.name: unknown model 'mpl'; did you mean 'mlp'?"]),
+    "code in a spec": (GOOD.replace('"mlp"', '"os:getcwd"'), ["model.name", "--allow-code"]),
+    "unknown protocol": (GOOD.replace('"fedavg"', '"fedagv"'), ["protocol.name", "did you mean 'fedavg'?"]),
+    "protocol without a name": (GOOD.replace('name = "fedavg"\n', ""), ["protocol.name: is required"]),
+    "negative learning rate": (GOOD.replace("examples = 1", "lr = -0.1"), ["protocol.lr", "found -0.1"]),
+    "a word for a number": (GOOD.replace("steps = 5", 'steps = "many"'), ["attacks.0.steps", "'many'"]),
+    "unknown attack": (GOOD.replace('"dlm_plus"', '"dlmplus"'), ["attacks.0.name", "did you mean 'dlm_plus'?"]),
+    "unknown attack key": (GOOD + "stepz = 4\n", ["attacks.0.stepz: unknown key; did you mean 'steps'?"]),
+    "unknown preset": (GOOD + 'preset = "papr"\n', ["attacks.0.preset"]),
+    "the same attack twice": (GOOD + '[[attacks]]\nname = "dlm_plus"\nsteps = 5\n', ["stands twice"]),
+    "unknown defense": (GOOD + '[[defenses]]\nname = "gausian"\n', ["defenses.0.name", "did you mean 'gaussian'?"]),
+    "defense without its number": (GOOD + '[[defenses]]\nname = "gaussian"\n', ["defenses.0.sigma: is required"]),
+    "negative noise": (GOOD + '[[defenses]]\nname = "gaussian"\nsigma = -1\n', ["defenses.0.sigma", "found -1"]),
+    "the same arm twice": (GOOD + '[[defenses]]\nname = "none"\n[[defenses]]\nname = "identity"\n', ["two arms"]),
+    "unknown metric": ('metrics = ["psnr", "sim"]\n' + GOOD, ["metrics.1: unknown metric 'sim'; did you mean 'ssim'?"]),
+    "seeds are words": ('seeds = ["a"]\n' + GOOD, ["seeds: must be a list of different whole numbers"]),
+    "a seed twice": ("seeds = [1, 1]\n" + GOOD, ["seeds: must be a list of different whole numbers"]),
+    "sweep leads nowhere": (GOOD + '[sweep]\n"attacks.7.steps" = [1, 2]\n', ["sweep.attacks.7.steps: leads nowhere"]),
+    "sweep over nothing": (GOOD + '[sweep]\n"protocol.lr" = []\n', ["sweep.protocol.lr: must be a list"]),
+    "sweep of an unknown key": (
+        GOOD + '[sweep]\n"protocol.lrr" = [1.0]\n',
+        ["protocol.lrr: unknown key; did you mean 'lr'?"],
+    ),
+    "unknown deployed arm": (GOOD + '[deployment]\narm = "shiped"\n', ["deployment.arm: no arm 'shiped'", "none"]),
+    "knowledge is not disclosed": (
+        GOOD.replace("examples = 1", "disclose = []"),
+        ["protocol.disclose: attack 'dlm_plus' needs samples"],
+    ),
+    "attack kept to no protocol here": (GOOD + 'on = ["fedsgd"]\n', ["attacks.0.name", "fedavg"]),
+    "threshold is a word": ('threshold = "high"\n' + GOOD, ["threshold: must be a number"]),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_SPECS)
+def test_good_specs_pass(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(GOOD_SPECS[name])
+    answer = CliRunner().invoke(app, ["check", str(path), "--json"])
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["ok"] is True
+
+
+@pytest.mark.parametrize("name", BROKEN_SPECS)
+def test_broken_specs_are_refused_with_the_path(tmp_path: Path, name: str) -> None:
+    text, expected = BROKEN_SPECS[name]
+    path = tmp_path / "spec.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    answer = CliRunner().invoke(app, ["check", str(path)])
+    assert answer.exit_code == 2, answer.output
+    for words in expected:
+        assert words in answer.stderr
+    assert "Traceback" not in answer.output
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        GOOD.replace("size = 16", "sise = 16").replace('"mlp"', '"mpl"').replace("steps = 5", "steps = -5")
+        + '[[defenses]]\nname = "gaussian"\n'
+    )
+    with pytest.raises(SpecError) as caught:
+        read_spec(path)
+    paths = {problem.path for problem in caught.value.problems}
+    assert {"data.sise", "model.name", "attacks.0.steps", "defenses.0.sigma"} <= paths
+
+
+def test_the_resolved_text_gives_the_same_spec_again(tmp_path: Path) -> None:
+    for text in GOOD_SPECS.values():
+        (tmp_path / "a.toml").write_text(text)
+        first = read_spec(tmp_path / "a.toml")
+        (tmp_path / "b.toml").write_text(first.text)
+        second = read_spec(tmp_path / "b.toml")
+        assert second.text == first.text
+        assert second.points == first.points
+        assert (second.seeds, second.metrics, second.deployed) == (first.seeds, first.metrics, first.deployed)
+
+
+def test_set_changes_one_value_and_a_wrong_path_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(GOOD)
+    assert read_spec(path, [("attacks.0.steps", 9)]).points[0].attacks[0].attack.steps == 9
+    with pytest.raises(SpecError, match="leads nowhere"):
+        read_spec(path, [("attacks.4.steps", 9)])
+
+
+def test_an_attack_in_a_sweep_runs_where_it_can(tmp_path: Path) -> None:
+    spec = make_spec(
+        {
+            "data": {"name": "orl"},
+            "model": {"name": "mlp"},
+            "attacks": [{"name": "dlg", "on": ["fedsgd"]}, {"name": "dlm_plus"}],
+            "sweep": {"protocol": [{"name": "fedsgd"}, {"name": "fedavg"}]},
+        }
+    )
+    assert [[c.name for c in point.attacks] for point in spec.points] == [["dlg", "dlm_plus"], ["dlm_plus"]]
+
+
+def test_entries_that_share_a_name_are_told_apart_by_what_differs() -> None:
+    spec = make_spec(
+        {
+            "data": {"name": "orl"},
+            "model": {"name": "mlp"},
+            "protocol": {"name": "fedsgd"},
+            "attacks": [{"name": "dlg", "steps": 3}, {"name": "dlg", "steps": 5}],
+        }
+    )
+    assert [dict(c.extra) for c in spec.points[0].attacks] == [{"attack.steps": 3}, {"attack.steps": 5}]
