@@ -235,7 +235,8 @@ class Truth:
     """What only the evaluator holds.
 
     `used[(round, sender)]` are the positions in `private` of the examples behind that message; `correct` is one 0/1
-    per test example of the final global model, `utility` the test accuracy after every round (index 0: before round 1).
+    per test example of the final global model; `utility` is the test accuracy at the rounds that the protocol's
+    `evaluated_rounds()` names, the first before round 1, the last after the last round.
     """
 
     private: Examples

@@ -52,7 +52,9 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path.name}: relative imports hide the direction"
             modules = [node.module or ""]
             if node.module == "fedleak":
-                modules = [f"fedleak.{a.name}" if (SOURCE / a.name).exists() else "fedleak.__init__" for a in node.names]
+                modules = [
+                    f"fedleak.{a.name}" if (SOURCE / a.name).exists() else "fedleak.__init__" for a in node.names
+                ]
         found |= {module.split(".")[1] for module in modules if module.startswith("fedleak.")}
     return found
 

@@ -60,7 +60,14 @@ def orl_faces(count: int, side: int = 32) -> NDArray[np.float64]:
 
 def row(where: Mapping[str, Any], scores: Mapping[str, Sequence[float]], **more: Any) -> Row:
     """A row with the usual settings around what a test is about."""
-    settings = {"dataset": "orl", "model": "lenet", "protocol": "fedavg", "defense": "none", "attack": "dlm_plus", "seed": 0}
+    settings = {
+        "dataset": "orl",
+        "model": "lenet",
+        "protocol": "fedavg",
+        "defense": "none",
+        "attack": "dlm_plus",
+        "seed": 0,
+    }
     n = max((len(values) for values in scores.values()), default=0)
     full = {"trial": "t0", "n": n, "status": "ok", "threshold": 30.0, **more}
     return Row(where={**settings, **where}, scores=scores, **full)
@@ -78,6 +85,19 @@ def make_row() -> Callable[..., Row]:
 @pytest.fixture(scope="session")
 def make_utility() -> Callable[..., Row]:
     return utility
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> Callable[..., Path]:
+    """Rows (and a spec) to a run folder."""
+
+    def write(rows: Sequence[Row], spec: str = SPEC) -> Path:
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / "spec.toml").write_text(spec, encoding="utf-8")
+        RunFolder(tmp_path / "run").write_rows(rows)
+        return tmp_path / "run"
+
+    return write
 
 
 @pytest.fixture(scope="session")

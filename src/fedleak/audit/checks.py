@@ -85,7 +85,9 @@ def build_point_parts(
     """(data spec, (model name, its arguments), (protocol name, protocol)), or None with the problems noted."""
     from fedleak.data import DataSpec
 
-    data = model = protocol = None
+    data: Any = None
+    model: tuple[str, dict[str, Any]] | None = None
+    protocol: tuple[str, Any] | None = None
     if (given := _table(tables, "data", found)) is not None:
         name = given.get("name")
         if not isinstance(name, str):

@@ -48,12 +48,12 @@ def estimate(
         for trial in attacked:
             choice = trial.choice
             assert choice is not None
-            steps = getattr(choice.attack, "steps", 1) * getattr(choice.attack, "restarts", 1)
+            steps = getattr(choice.attack, "steps", 1) * (1 + getattr(choice.attack, "restarts", 0))
             kind = f"{choice.name} {trial.federation.point.protocol_name} {trial.federation.point.where}"
             if kind not in steps_of:
                 job = _short(trial.federation)
                 run_federation(job, run, data_root, device)
-                short = _changed(choice.attack, steps=PROBE_STEPS, restarts=1, round=1)
+                short = _changed(choice.attack, steps=PROBE_STEPS, restarts=0, round=1)
                 probe = dataclasses.replace(choice, attack=short)
                 clock = time.monotonic()
                 run_trial(dataclasses.replace(trial, federation=job, choice=probe), run, data_root, device)

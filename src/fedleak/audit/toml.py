@@ -87,7 +87,7 @@ def look(document: Mapping[str, Any], path: str) -> Any:
 def assign(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy with the value at the path; tables on the way are made, list entries must be there. A table value is
     merged into a table that is there."""
-    copy = _copied(document)
+    copy: dict[str, Any] = _copied(document)
     at: Any = copy
     *way, last = path.split(".")
     for part in way:

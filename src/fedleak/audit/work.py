@@ -96,8 +96,8 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
         rows = [_without_result(trial, "failed", reason)]
     finished = datetime.now(UTC)
     seconds = round(time.monotonic() - clock, 3)
-    stamps = {"started": started.isoformat(timespec="seconds"), "finished": finished.isoformat(timespec="seconds")}
-    rows = [replace(row, seconds=seconds, **stamps) for row in rows]
+    start, end = started.isoformat(timespec="seconds"), finished.isoformat(timespec="seconds")
+    rows = [replace(row, seconds=seconds, started=start, finished=end) for row in rows]
     if all(row.status in ("ok", "diverged", "refused") for row in rows):
         folder.finish(trial.key, rows)  # what failed is tried again by the next run
     return rows

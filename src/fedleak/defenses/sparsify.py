@@ -45,9 +45,10 @@ class Sparsify:
     def _thin(self, numbers: Named) -> dict[str, Tensor]:
         flat = torch.cat([tensor.reshape(-1) for tensor in numbers.values()])
         size = flat.abs() if self.by == "magnitude" else flat
-        # A stable order instead of a quantile: exactly this many become zero, also among equal numbers.
-        smallest = size.argsort(stable=True)[: round(self.fraction * flat.numel())]
-        parts = torch.split(flat.index_fill(0, smallest, 0.0), [tensor.numel() for tensor in numbers.values()])
+        parts = torch.split(
+            flat.masked_fill(_smallest(size, round(self.fraction * flat.numel())), 0.0),
+            [tensor.numel() for tensor in numbers.values()],
+        )
         return {name: part.reshape(tensor.shape) for (name, tensor), part in zip(numbers.items(), parts, strict=True)}
 
     def after(self, plan: Plan) -> Plan:
@@ -56,3 +57,14 @@ class Sparsify:
 
     def guarantee(self, plan: Plan) -> Guarantee:
         return Guarantee("empirical", f"empirical: {self.fraction:.0%} of the {self.of} set to zero, nothing proven")
+
+
+def _smallest(size: Tensor, count: int) -> Tensor:
+    """A mask of exactly `count` smallest numbers; of equal ones at the border the first are taken."""
+    if count == 0:
+        return torch.zeros_like(size, dtype=torch.bool)
+    border = size.kthvalue(count).values
+    chosen = size < border
+    equal = (size == border).nonzero().squeeze(1)
+    chosen[equal[: count - int(chosen.sum())]] = True
+    return chosen

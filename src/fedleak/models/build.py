@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -31,6 +33,6 @@ def build_model(
                 f"model={spec.name!r}: not one of {', '.join(sorted(MODELS))}; "
                 "pass the module itself (Python: transcript.with_model(factory); command line: --model module:factory)"
             )
-        model = configure(MODELS[spec.name], spec.arguments)
+        model: Any = configure(MODELS[spec.name], spec.arguments)
         module: nn.Module = model(input_shape, classes)
         return module

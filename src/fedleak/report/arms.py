@@ -48,19 +48,25 @@ class Arm:
         return strongest(self.attacks)
 
     @property
+    def hardly_learned(self) -> bool:
+        """A model that has learned nothing has no accuracy to lose: what a defense costs cannot be read from it."""
+        return len(self.learned) > 1 and self.learned[-1] <= self.learned[0] + 0.01
+
+    @property
     def panel(self) -> str:
         """The federation this arm belongs to, as one word that arms of the same federation share."""
         return _key(self.where, without=("defense",))
 
 
 def strongest(attacks: Iterable[Summary]) -> Summary | None:
-    """The attack that recovered the largest share, then the one with the closest images; None where none was judged."""
+    """The attack that recovered the largest share, then the one that was told least, then the one with the closest
+    images; None where none was judged."""
     judged = [found for found in attacks if found.recovered is not None]
 
-    def strength(found: Summary) -> tuple[float, float, int]:
+    def strength(found: Summary) -> tuple[float, int, float]:
         share = found.recovered.mean if found.recovered is not None else 0.0
         psnr = found.scores.get("psnr")
-        return share, psnr.mean if psnr is not None else 0.0, -len(found.granted)
+        return share, -len(found.granted), psnr.mean if psnr is not None else 0.0
 
     return max(judged, key=strength, default=None)
 

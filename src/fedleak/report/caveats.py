@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fedleak.report.arms import Arm
 from fedleak.report.tables import Summary
-from fedleak.report.words import between, cases, percent, plural, prose
+from fedleak.report.words import between, cases, percent, plural, prose, subjects
 
 __all__ = ["caveats_of"]
 
@@ -27,7 +27,7 @@ def caveats_of(arms: Sequence[Arm], worst: Summary | None) -> tuple[str, ...]:
     attacks = [found for arm in arms for found in arm.attacks]
     found = [_how_trials_ended(attacks)]
     if worst is not None:
-        found += [_luck(worst), _few(worst), _seeds(attacks)]
+        found += [_luck(worst), _few(worst), _seeds(attacks), _recognisable(attacks)]
     found.append(_not_trained(arms))
     return tuple(text for text in found if text)
 
@@ -72,12 +72,24 @@ def _seeds(attacks: Iterable[Summary]) -> str:
 
 
 def _not_trained(arms: Iterable[Arm]) -> str:
-    """A model that has learned nothing has no accuracy to lose: its cost says nothing."""
-    for arm in arms:
-        if not arm.defended and len(arm.learned) > 1 and arm.learned[-1] <= arm.learned[0] + 0.01:
+    flat = [arm for arm in arms if not arm.defended and arm.hardly_learned]
+    if not flat:
+        return ""
+    levels = prose(
+        f"{percent(arm.learned[0])} before and {percent(arm.learned[-1])} after training in {arm.where.get('protocol')}"
+        for arm in flat
+    )
+    return f"Without a defense the model hardly learned (test accuracy {levels}): the cost of a defense is not known."
+
+
+def _recognisable(attacks: Iterable[Summary]) -> str:
+    """A threshold is a line in the sand: SSIM and PSNR may call a face no better than a guess that is plain to see."""
+    for found in attacks:
+        if found.images and not found.recovered_images and found.thresholds:
+            things = subjects(found.where.get("dataset"))
+            limit = prose(f"{value:g} dB" for value in found.thresholds)
             return (
-                f"The undefended model of {arm.where.get('protocol')} hardly learned (test accuracy "
-                f"{percent(arm.learned[0])} before, {percent(arm.learned[-1])} after training): "
-                "what a defense costs cannot be read from it."
+                f"Recovered means a PSNR above {limit}. Below that, {things} can still be recognisable: "
+                "look at the pictures before you rely on a defense."
             )
     return ""

@@ -189,14 +189,11 @@ def _about(summaries: Sequence[Summary]) -> list[str]:
 
     if not summaries:
         return []
-    clients = max(found.clients for found in summaries)
+    most = max(found.clients for found in summaries)
+    clients = plural(most, "clients") if most else ""
     seeds = dict.fromkeys(str(seed) for found in summaries for seed in found.seeds)
     told = f"seed{'s' if len(seeds) > 1 else ''} {prose(seeds)}" if seeds else ""
-    return [
-        part
-        for part in (values("dataset"), values("model"), values("protocol"), plural(clients, "clients"), told)
-        if part
-    ]
+    return [part for part in (values("dataset"), values("model"), values("protocol"), clients, told) if part]
 
 
 def _nulls(summaries: Sequence[Summary]) -> str:

@@ -114,7 +114,8 @@ def strip_of(summaries: Sequence[Summary], blobs: Blobs) -> Strip | None:
                 continue
             images, at = blobs.images(row), recovered[0]
             snapshots = images.get("snapshots")
-            if snapshots is None or snapshots.ndim != 5 or len(snapshots) < 2 or at >= snapshots.shape[1]:
+            # An image for which nothing was found has no snapshots; the rest would stand beside the wrong original.
+            if snapshots is None or len(snapshots) < 2 or snapshots.shape[1:] != images["original"].shape:
                 continue
             steps = images.get("snapshot_steps", np.arange(len(snapshots)))
             kept = sorted({round(i) for i in np.linspace(0, len(snapshots) - 1, min(FRAMES, len(snapshots)))})

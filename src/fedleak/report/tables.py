@@ -88,7 +88,7 @@ class Summary:
 
     @property
     def clients(self) -> int:
-        return len({str(row.where.get("client")) for row in self.rows})
+        return len({str(row.where["client"]) for row in self.rows if "client" in row.where})
 
     @property
     def seeds(self) -> tuple[Any, ...]:
@@ -214,20 +214,17 @@ def _plain(found: Interval) -> dict[str, Any]:
 
 
 def _place(row: Row) -> tuple[Any, ...]:
+    """The federation first, then its defense, then the attack: what belongs together stands together."""
     where = row.where
     protocol = str(where.get("protocol"))
-    first = (PROTOCOLS.index(protocol) if protocol in PROTOCOLS else len(PROTOCOLS), _natural(protocol))
-    named = [_natural(where.get(key)) for key in ("defense", "attack", "preset", *REPLICATES)]
-    rest = [(_natural(key), _natural(where[key])) for key in sorted(where) if key not in ("dataset", "model")]
-    return (
-        _natural(where.get("dataset")),
-        _natural(where.get("model")),
-        first,
-        is_defended(where),
-        named,
-        rest,
-        row.trial,
-    )
+    known = (PROTOCOLS.index(protocol) if protocol in PROTOCOLS else len(PROTOCOLS), _natural(protocol))
+    others = sorted(key for key in where if key not in (*NAMED, *REPLICATES))
+    federation = [(key, _natural(where[key])) for key in others if not key.startswith(("attack", "defense"))]
+    named = [_natural(where.get(key)) for key in ("defense", "attack", "preset")]
+    rest = [(key, _natural(where[key])) for key in others]
+    repeated = [_natural(where.get(key)) for key in REPLICATES]
+    first = (_natural(where.get("dataset")), _natural(where.get("model")), known, federation)
+    return (*first, is_defended(where), named, rest, repeated, row.trial)
 
 
 def _natural(value: Any) -> tuple[tuple[int, float, str], ...]:

@@ -1,15 +1,16 @@
-"""The same summaries for a terminal."""
+"""The same summaries for a terminal: they fit into 80 columns, also where the output goes to a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from fedleak.audit.rows import Row
 from fedleak.report.tables import Summary, summary, swept
-from fedleak.report.words import between, cases, metric_unit, percent, setting
+from fedleak.report.words import between, cases, defense_name, percent, setting
 
 __all__ = ["summary_table"]
 
@@ -18,31 +19,31 @@ def summary_table(rows: Iterable[Row]) -> Table:
     """One line per protocol, defense and attack: what was recovered, how close, what a guess gets, what it costs."""
     found = summary(rows)
     keys = swept(found)
-    named = [key for key in ("dataset", "model", "protocol") if key == "protocol" or _several(found, key)]
-    table = Table(title="What the attacks recovered", title_justify="left", header_style="bold", pad_edge=False)
-    for key in named:
-        table.add_column(key.capitalize())
+    named = [key for key in ("dataset", "model") if len({str(line.where.get(key)) for line in found}) > 1]
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     table.add_column("Defense", overflow="fold")
-    table.add_column("Attack", overflow="fold")
-    for heading in ("Recovered", "95 %", "PSNR dB", "Null dB", "SSIM", "Accuracy"):
+    table.add_column("Attack", overflow="fold", min_width=8)
+    for heading in ("Recovered", "95 %", "PSNR", "Guess", "SSIM", "Accuracy"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("Ended", overflow="fold")
-    before: list[str] = []
+    place = arm = ""
     for line in found:
-        where = [str(line.where.get(key)) for key in named]
-        extra = setting(line.where, keys)
-        attack = f"{line.where.get('attack')} ({extra})" if extra else str(line.where.get("attack"))
-        if before and where != before:
-            table.add_section()
-        shown = where if where != before else ["" for _ in where]
-        before = where
-        cells = [*shown, str(line.where.get("defense") or "none"), attack]
-        table.add_row(*(Text(cell) for cell in cells), *_numbers(line), Text(_ended(line)))
+        here = " ".join([*(str(line.where.get(key)) for key in named), str(line.where.get("protocol"))])
+        if extra := setting(line.where, [key for key in keys if not key.startswith("attack")]):
+            here = f"{here}, {extra}"
+        if here != place:
+            table.add_row(Text(here, style="bold"))
+            place, arm = here, ""
+        defense = defense_name(line.where)
+        table.add_row(Text(f" {defense}" if defense != arm else ""), Text(_attack(line, keys)), *_numbers(line))
+        arm = defense
     return table
 
 
-def _several(found: Iterable[Summary], key: str) -> bool:
-    return len({str(line.where.get(key)) for line in found}) > 1
+def _attack(line: Summary, keys: Iterable[str]) -> str:
+    """The attack, below it what sets it apart, and how it ended where that is worth a word."""
+    extra = setting(line.where, [key for key in keys if key.startswith("attack")])
+    ends = [f"{count} {status.replace('_', ' ')}" for status, count in line.status.items() if status != "ok"]
+    return "\n".join([str(line.where.get("attack")), *([extra] if extra else []), *ends])
 
 
 def _numbers(line: Summary) -> list[Text]:
@@ -52,14 +53,8 @@ def _numbers(line: Summary) -> list[Text]:
     return [
         Text(cases(line.recovered_images, line.images) if share is not None else "-", style=style),
         Text(between("recovered", share) if share is not None and not share.degenerate else "-"),
-        Text(metric_unit("psnr", psnr.mean) if psnr is not None else "-"),
-        Text(metric_unit("psnr", null.mean) if null is not None else "-", style="dim"),
-        Text(metric_unit("ssim", ssim.mean) if ssim is not None else "-"),
+        Text(f"{psnr.mean:.1f}" if psnr is not None else "-"),
+        Text(f"{null.mean:.1f}" if null is not None else "-", style="dim"),
+        Text(f"{ssim.mean:.2f}" if ssim is not None else "-"),
         Text(percent(line.utility.mean) if line.utility is not None else "-"),
     ]
-
-
-def _ended(line: Summary) -> str:
-    if set(line.status) <= {"ok"}:
-        return "ok"
-    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in line.status.items())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedleak.audit.rows import Row
+from fedleak.audit.rows import UTILITY, Row
 from fedleak.report.words import plural, prose
 
 __all__ = ["Gap", "gaps_of"]
@@ -71,6 +71,8 @@ def _ended(attacked: Sequence[Row]) -> tuple[str, ...]:
 
 def _unavailable(rows: Sequence[Row]) -> tuple[str, ...]:
     found = {(metric, reason): None for row in rows for metric, reason in sorted(row.unavailable.items())}
+    unmeasured = (row for row in rows if row.where.get("attack") == UTILITY and not row.scores)
+    found |= {("utility", row.reason or str(row.status)): None for row in unmeasured}
     return tuple(f"{metric}: {reason}" for metric, reason in found)
 
 

@@ -133,22 +133,35 @@ def _what_the_best_defense_does(own: Arm, arms: Sequence[Arm]) -> str:
         found = arm.strongest
         return found.recovered.mean if found is not None and found.recovered is not None else 1.0
 
-    best = min(rivals, key=lambda arm: (share(arm), -arm.utility.mean if arm.utility is not None else 0.0))
+    def order(arm: Arm) -> tuple[float, float, float]:
+        found = arm.strongest
+        psnr = found.scores.get("psnr") if found is not None else None
+        worth = arm.utility.mean if arm.utility is not None else 0.0
+        return share(arm), -worth, psnr.mean if psnr is not None else 0.0
+
+    best = min(rivals, key=order)
     found = best.strongest
     assert found is not None
     count, attack = cases(found.recovered_images, found.images), found.where.get("attack")
+    price = _price(best, own)
     if share(best) == 0:
         what = "it" if len(best.attacks) == 1 else "the attacks that were run"
         place = f" in {best.where.get('protocol')}" if any(arm.panel != own.panel for arm in arms) else ""
-        return f"{best.defense} stops {what}{place} ({count}){_price(best)}."
+        return f"{best.defense} stops {what}{place} ({count}{_above(found)}){price}."
     if share(best) < share(own):
-        return f"The best defense tried, {best.defense}, still lets {attack} recover {count}{_price(best)}."
-    return f"No defense that was tried lowers this: with {best.defense}, {attack} recovers {count}{_price(best)}."
+        return f"The best defense tried, {best.defense}, still lets {attack} recover {count}{price}."
+    return f"No defense that was tried lowers this: with {best.defense}, {attack} recovers {count}{price}."
 
 
-def _price(arm: Arm) -> str:
+def _above(found: Summary) -> str:
+    return f" above {found.thresholds[0]:g} dB" if len(found.thresholds) == 1 else ""
+
+
+def _price(arm: Arm, free: Arm) -> str:
     if arm.cost is None or arm.utility is None:
         return "; what it costs in test accuracy was not measured"
+    if free.hardly_learned:
+        return "; what it costs cannot be told, because the undefended model hardly learned"
     before, after = percent(arm.utility.mean + arm.cost.mean), percent(arm.utility.mean)
     if round(100 * arm.cost.mean, 1) <= 0:
         return f", at no measured cost in test accuracy ({after}, {before} without it)"

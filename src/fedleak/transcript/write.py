@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,8 @@ class TranscriptWriter:
     before the manifest that names them; both by atomic rename.
     """
 
-    def __init__(self, folder: Path, setup: Setup) -> None:
+    def __init__(self, folder: Path | str, setup: Setup) -> None:
+        folder = Path(folder)
         if (folder / MANIFEST).exists():
             raise TranscriptError(f"transcript={folder}: there is one already; write to a new folder")
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,8 +140,8 @@ def _setup(setup: Setup) -> SetupEntry:
     )
 
 
-def save_transcript(transcript: Transcript, folder: Path, rounds: Iterable[Round] | None = None) -> None:
+def save_transcript(transcript: Transcript, folder: Path | str) -> None:
     """Write a whole transcript to a new folder."""
     writer = TranscriptWriter(folder, transcript.setup)
-    for seen in transcript.rounds if rounds is None else rounds:
+    for seen in transcript.rounds:
         writer.append(seen)

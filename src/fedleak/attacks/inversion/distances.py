@@ -78,7 +78,7 @@ class UnitDifference:
         parts = []
         for group in self._groups(target):
             norm = _squared(group).sqrt().clamp(min=TINY)
-            parts += [t / _per_problem(norm, t) for t in group]
+            parts += [-t / _per_problem(norm, t) for t in group]  # minus: one fused operation less per evaluation
         return tuple(parts)
 
     def unit(self, target: Sequence[Tensor]) -> Tensor:
@@ -90,15 +90,15 @@ class UnitDifference:
     def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         groups = list(zip(self._groups(gradient), self._groups(target), strict=True))
         weight = self.factor / len(groups)
-        total, slopes = torch.zeros_like(gradient[0].reshape(len(gradient[0]), -1)[:, 0]), []
+        values, slopes = [], []
         for mine, theirs in groups:
-            norm = _squared(mine).sqrt().clamp(min=TINY)
-            units = [g / _per_problem(norm, g) for g in mine]
-            apart = [u - t for u, t in zip(units, theirs, strict=True)]
+            scale = 1 / _squared(mine).sqrt().clamp(min=TINY)
+            apart = [torch.addcmul(t, g, _per_problem(scale, g)) for g, t in zip(mine, theirs, strict=True)]
             value = _squared(apart)
-            # d/dg |u - t|^2 = 2/|g| (u - t - (v/2) u) with v the value itself: no cosine, hence no cancellation.
-            for u, a in zip(units, apart, strict=True):
-                slope = a.sub_(u.mul_(_per_problem(value / 2, u)))
-                slopes.append(slope.mul_(_per_problem(2 * weight / norm, slope)))
-            total = total + weight * value
-        return total, tuple(slopes)
+            # With u the unit gradient, t the unit target, a = u - t and v = |a|^2 the value itself:
+            # dv/dg = 2/|g| (a - (v/2) u) = 2/|g| ((1 - v/2) a - (v/2) t). No cosine, hence no cancellation.
+            near, far = 2 * weight * scale * (1 - value / 2), weight * scale * value
+            for a, t in zip(apart, theirs, strict=True):
+                slopes.append(a.mul_(_per_problem(near, a)).addcmul_(t, _per_problem(far, t)))
+            values.append(weight * value)
+        return torch.stack(values).sum(dim=0), tuple(slopes)

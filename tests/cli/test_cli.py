@@ -1,0 +1,238 @@
+"""The command line as users script against it: streams, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from command_line import Answer, fedleak
+from fedleak.audit.toml import dumps
+
+SPEC = {
+    "data": {"name": "orl", "size": 8, "clients": 3},
+    "model": {"name": "mlp", "hidden": 6},
+    "protocol": {"name": "fedavg", "rounds": 2, "examples": 1},
+    "defenses": [{"name": "none"}, {"arm": "shipped", "name": "gaussian", "sigma": 9.0}],
+    "attacks": [{"name": "dlm_plus", "steps": 4, "restarts": 0}],
+}
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLEAK_DATA", raising=False)
+    return lambda *arguments: fedleak(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(dumps(SPEC))
+    return path
+
+
+def test_audit_prints_a_table_and_the_path_of_the_report(run: Run, spec: Path) -> None:
+    answer = run("audit", spec, "--jobs", 1)
+    assert answer.code == 0, answer.err
+    assert "runs/small/report.html" in answer.out
+    assert "dlm_plus" in answer.out
+    for name in ("spec.toml", "rows.jsonl", "report.html", "artifacts", "transcripts"):
+        assert (Path("runs/small") / name).exists()
+
+
+def test_audit_json_is_exactly_one_document(run: Run, spec: Path) -> None:
+    for more in ((), ("--quiet",)):
+        answer = run("audit", spec, "--json", "--jobs", 1, *more)
+        assert answer.code == 0, answer.err
+        assert answer.json["schema"] == 1
+        assert len(answer.json["rows"]) == 8
+    assert answer.err == ""
+
+
+def test_seed_and_set_change_the_run(run: Run, spec: Path) -> None:
+    rows = run("audit", spec, "--json", "--seed", 3, "--set", "attacks.0.steps=2", "--jobs", 1).json["rows"]
+    assert {row["where"]["seed"] for row in rows} == {3}
+    assert "steps = 2" in Path("runs/small/spec.toml").read_text()
+
+
+def test_a_gate_fires_with_exit_code_3_after_the_report(run: Run, spec: Path) -> None:
+    answer = run("audit", spec, "--fail-above", "psnr=-100", "--junit", "junit.xml", "--jobs", 1)
+    assert answer.code == 3
+    assert "gate crossed: psnr=" in answer.err
+    assert Path("runs/small/report.html").is_file()
+    suite = ElementTree.parse("junit.xml").getroot()
+    assert suite.get("failures") == "6"
+    assert run("audit", spec, "--fail-above", "psnr=200", "--jobs", 1).code == 0
+
+
+def test_a_gate_looks_at_the_deployed_arm_only(run: Run, spec: Path) -> None:
+    spec.write_text(dumps({**SPEC, "deployment": {"arm": "shipped"}}))
+    run("audit", spec, "--fail-above", "psnr=-100", "--junit", "junit.xml", "--jobs", 1)
+    cases = ElementTree.parse("junit.xml").getroot().findall("testcase")
+    assert len(cases) == 4
+    assert all("shipped" in (case.get("classname") or "") for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["audit", "nowhere.toml"], "cannot be read"),
+        (["audit", "--device", "tpu"], "choose auto, cpu or cuda"),
+        (["audit", "--fail-above", "recovered"], "METRIC=VALUE"),
+        (["audit", "--fail-above", "recoverd=0.1"], "did you mean 'recovered'?"),
+        (["audit", "--fail-above", "lpips=0.1"], "does not measure 'lpips'"),
+        (["audit", "--set", "attacks.0.stepz=3"], "did you mean 'steps'?"),
+        (["audit", "--set", "model.name=os:getcwd"], "--allow-code"),
+        (["audit", "--data", "nowhere"], "nowhere"),
+        (["attack", "nowhere", "--attack", "dlg"], "not a folder"),
+        (["attack", "nowhere", "--attack", "dgl"], "did you mean 'dlg'?"),
+        (["attack", "nowhere", "--attack", "dlg", "--set", "steps=-1"], "steps"),
+        (["reproduce", "dlm/table9"], "fedleak list tables"),
+        (["reproduce", "dlm/table1", "--scale", "huge"], "choose one of"),
+        (["list", "attack"], "did you mean 'attacks'?"),
+        (["show", "attack", "dgl"], "did you mean 'dlg'?"),
+        (["show", "thing", "dlg"], "choose one of"),
+        (["report", "nowhere"], "not a run folder"),
+        (["check", "nowhere.toml"], "cannot be read"),
+        (["nonsense"], "No such command"),
+        (["audit", "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_a_users_mistake_is_one_message_and_exit_code_2(run: Run, arguments: list[str], words: str) -> None:
+    answer = run(*arguments)
+    assert answer.code == 2, answer.out + answer.err
+    assert words in answer.err
+    assert answer.out == ""
+    assert "Traceback" not in answer.err
+
+
+def test_attack_on_a_recording_with_and_without_the_truth(run: Run, spec: Path) -> None:
+    run("audit", spec, "--jobs", 1)
+    recording = sorted(Path("runs/small/transcripts").iterdir())[0]
+    truth = Path("runs/small/truths") / recording.name
+    judged = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--truth", truth, "--json")
+    assert judged.code == 0, judged.err
+    assert all(len(row["scores"]["psnr"]) == 1 for row in judged.json["rows"])
+    blind = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--out", "blind", "--json")
+    assert all(row["scores"] == {} and row["objective"] is not None for row in blind.json["rows"])
+    assert len(list(Path("blind/pictures").glob("*.png"))) == 3
+    assert "no score" in run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2").out
+
+
+def test_attack_refuses_code_without_importing_it(run: Run, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("audit", spec, "--jobs", 1)
+    recording = sorted(Path("runs/small/transcripts").iterdir())[0]
+    Path("trap.py").write_text("from pathlib import Path\nPath('sprung').touch()\nNet = None\n")
+    monkeypatch.syspath_prepend(".")
+    answer = run("attack", recording, "--attack", "dlg", "--model", "trap:Net")
+    assert answer.code == 2
+    assert "--allow-code" in answer.err
+    assert not Path("sprung").exists()
+    answer = run("attack", recording, "--attack", "dlg", "--model", "trap:Net", "--allow-code")
+    assert answer.code == 2
+    assert Path("sprung").exists()
+    sys.modules.pop("trap", None)
+
+
+def test_attack_with_a_network_of_ones_own(run: Run, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("audit", spec, "--jobs", 1)
+    recording = sorted(Path("runs/small/transcripts").iterdir())[0]
+    Path("my_net.py").write_text(
+        "from torch import nn\ndef Net():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 40))\n"
+    )
+    monkeypatch.syspath_prepend(".")
+    own = ("--model", "my_net:Net", "--allow-code")
+    answer = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", *own, "--json")
+    assert answer.code == 0, answer.err
+    assert {row["status"] for row in answer.json["rows"]} == {"ok"}
+    sys.modules.pop("my_net", None)
+
+
+def test_list_attacks_says_what_each_reads_needs_and_yields(run: Run) -> None:
+    found = {entry["name"]: entry for entry in run("list", "attacks", "--json").json}
+    assert {"name", "paper", "reads", "needs", "yields"} <= set(found["dlm_plus"])
+    assert found["dlm_plus"]["reads"] == ["gradients", "weights"]
+    assert found["dlm_plus"]["needs"] == ["samples"]
+    assert found["dlm_plus"]["yields"] == "reconstruction"
+
+
+@pytest.mark.parametrize("kind", ["attacks", "defenses", "protocols", "datasets", "models", "metrics", "tables"])
+def test_list_and_show_every_kind(run: Run, kind: str) -> None:
+    entries = run("list", kind, "--json").json
+    assert entries
+    assert run("list", kind).code == 0
+    for entry in entries:
+        assert run("show", kind[:-1], entry["name"]).code == 0
+        assert run("show", kind[:-1], entry["name"], "--json").json["name"] == entry["name"]
+    assert set(run("list", "--json").json) >= {kind}
+
+
+def test_show_spec_default_is_a_specification(run: Run) -> None:
+    Path("mine.toml").write_text(run("show", "spec", "default").out)
+    assert run("check", "mine.toml").code == 0
+
+
+def test_check_json_lists_the_problems(run: Run, spec: Path) -> None:
+    assert run("check", spec, "--json").json["ok"] is True
+    answer = run("check", spec, "--set", "attacks.0.steps=-1", "--json")
+    assert answer.code == 2
+    assert answer.json["problems"][0]["path"] == "attacks.0.steps"
+
+
+def test_report_is_built_again_from_rows(run: Run, spec: Path) -> None:
+    run("audit", spec, "--jobs", 1)
+    page = Path("runs/small/report.html")
+    before = page.read_bytes()
+    page.unlink()
+    assert run("report", "runs/small").code == 0
+    assert page.read_bytes() == before
+
+
+def test_reproduce_prints_theirs_and_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedleak import reproduction
+    from fedleak.commands import reproduce
+
+    table = reproduction.load_table("dlm/table1")
+    quick = [{**entry, "steps": 2, "restarts": 0} for entry in table.spec["attacks"]]
+    small = table.model_copy(update={"spec": {**table.spec, "attacks": quick}})
+    monkeypatch.setattr(reproduce, "load_table", lambda name: small)
+    answer = run("reproduce", "dlm/table1", "--json", "--jobs", 1)
+    assert answer.code == 0, answer.err
+    assert answer.json["table"] == "dlm/table1"
+    assert answer.json["scale"] == "smoke"
+    for cell in answer.json["cells"]:
+        assert set(cell) == {"where", "metric", "published", "ours", "low", "high", "n"}
+        assert cell["where"]["dataset"] == "orl", "without a data folder the faces stand in, under their own name"
+        assert cell["published"] is None
+        assert cell["low"] <= cell["ours"] <= cell["high"]
+    assert {c["where"]["attack"] for c in answer.json["cells"]} == {"dlg", "dlm_plus"}
+    assert "using orl instead" in answer.err
+    assert "theirs" in run("reproduce", "dlm/table1", "--jobs", 1).out
+    assert json.loads(run("reproduce", "--list", "--json").out)[0]["name"] == "dlm/table1"
+
+
+def test_published_numbers_stand_beside_the_papers_data_sets_only() -> None:
+    from fedleak.reproduction import load_table
+
+    table = load_table("dlm/table1")
+    assert table.published_number({"attack": "dlm_plus", "dataset": "mnist"}, "acc") == 92
+    assert table.published_number({"attack": "dlm_plus", "dataset": "orl"}, "acc") is None
+    assert table.published_number({"attack": "dlg", "dataset": "mnist"}, "psnr_all") is None
+
+
+def test_a_recording_that_is_damaged_is_one_clear_error(run: Run, spec: Path) -> None:
+    run("audit", spec, "--jobs", 1)
+    recording = sorted(Path("runs/small/transcripts").iterdir())[0]
+    with (recording / "round-0001.safetensors").open("r+b") as file:
+        file.truncate(100)
+    answer = run("attack", recording, "--attack", "dlg")
+    assert answer.code == 2
+    assert "round-0001.safetensors: 100 bytes" in answer.err

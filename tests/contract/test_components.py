@@ -1,0 +1,196 @@
+"""What holds for every registered attack, defense, protocol, model and metric."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+import table
+import torch
+
+from fedleak import Examples, attack, simulate
+from fedleak.attacks import ATTACKS
+from fedleak.audit.registry import registry
+from fedleak.audit.work import attack_transcript
+from fedleak.components import configure, parameters, resolved
+from fedleak.data import DATASETS
+from fedleak.defenses import DEFENSES, Context, Plan, chain
+from fedleak.errors import KnowledgeError
+from fedleak.federation import PROTOCOLS
+from fedleak.metrics import METRICS
+from fedleak.models import MODELS, build_model
+from fedleak.seeding import Seeds
+from fedleak.types import Attack, Gradients, ModelSpec, Recording, Weights
+
+KINDS = {"attacks": ATTACKS, "defenses": DEFENSES, "protocols": PROTOCOLS, "models": MODELS}
+ROWS = {
+    "attacks": table.ATTACKS,
+    "defenses": table.DEFENSES,
+    "protocols": table.PROTOCOLS,
+    "models": table.MODELS,
+}
+EVERY = [(kind, name) for kind, rows in ROWS.items() for name in rows]
+
+
+def made(kind: str, name: str) -> Any:
+    return configure(KINDS[kind][name], ROWS[kind][name])
+
+
+def federation(protocol: str = "fedavg", seed: int = 0, **settings: Any) -> Recording:
+    rng = torch.Generator().manual_seed(seed)
+    clients = {
+        f"client-{k}": Examples(torch.rand(4, 1, 8, 8, generator=rng), torch.tensor([0, 1, 2, 1])) for k in range(2)
+    }
+    test = Examples(torch.rand(5, 1, 8, 8, generator=rng), torch.tensor([0, 1, 2, 0, 1]))
+    given = {**table.PROTOCOLS[protocol], **settings}
+    return simulate(clients, test, model="mlp", protocol=protocol, seed=seed, device="cpu", **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_contract_table_has_a_row_for_each(kind: str) -> None:
+    assert set(KINDS[kind]) == set(ROWS[kind])
+    assert set(KINDS[kind]) <= set(registry(kind))
+
+
+def test_the_contract_table_names_every_metric_and_data_set() -> None:
+    assert set(METRICS) == set(table.METRICS)
+    assert set(DATASETS) == set(table.DATASETS)
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_parameters_survive_a_round_trip_through_json(kind: str, name: str) -> None:
+    part = made(kind, name)
+    again = configure(KINDS[kind][name], json.loads(json.dumps(resolved(part))))
+    assert again == part
+    assert set(parameters(KINDS[kind][name])) == set(resolved(part))
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_unknown_parameters_are_refused_and_values_are_frozen(kind: str, name: str) -> None:
+    with pytest.raises(Exception, match="nonsense"):
+        configure(KINDS[kind][name], {**ROWS[kind][name], "nonsense": 1})
+    part = made(kind, name)
+    for field in resolved(part):
+        with pytest.raises(Exception, match=r"frozen|cannot assign"):
+            setattr(part, field, None)
+
+
+@pytest.mark.parametrize(("kind", "name"), [e for e in EVERY if e[0] != "models"])
+def test_docstrings_say_what_is_seen_needed_and_guaranteed(kind: str, name: str) -> None:
+    text = inspect.getdoc(KINDS[kind][name]) or ""
+    for section in ("Sees:", "Needs:", "Guarantees:"):
+        assert section in text, f"{kind} {name} lacks {section}"
+    assert isinstance(KINDS[kind][name].revision, int)
+
+
+# --- attacks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_declares_itself(name: str) -> None:
+    assert isinstance(made("attacks", name), Attack)
+    assert ATTACKS[name].paper
+    assert {"steps", "restarts", "preset"} <= set(parameters(ATTACKS[name]))
+    assert getattr(ATTACKS[name], "PRESETS", None), "presets are named"
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_attack_finds_something_for_every_victim_and_the_same_every_time(name: str, protocol: str) -> None:
+    if PROTOCOLS[protocol].sends not in ATTACKS[name].reads:
+        pytest.skip(f"{name} does not read what {protocol} sends")
+    seen = federation(protocol).transcript
+    first, second = (attack(seen, name, device="cpu", **table.ATTACKS[name]) for _ in range(2))
+    assert [v.sender for v in first.victims] == [m.sender for m in seen.round(1).received]
+    for mine, again in zip(first.victims, second.victims, strict=True):
+        assert mine.inputs.shape == (1, *seen.setup.input_shape)
+        assert torch.equal(mine.inputs, again.inputs)
+        assert mine.labels is not None
+        assert mine.labels.dtype == torch.int64
+    assert first.trace.objective.shape == (len(first.victims), len(first.trace.steps))
+    other = attack(seen, name, device="cpu", seed=5, **table.ATTACKS[name])
+    assert not torch.equal(other.victims[0].inputs, first.victims[0].inputs)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_without_what_it_needs_says_what_is_missing(name: str) -> None:
+    seen = federation("fedavg", disclose=()).transcript
+    needs = ATTACKS[name].needs | ATTACKS[name].needs_from_weights
+    if not needs:
+        pytest.skip(f"{name} needs nothing")
+    with pytest.raises(KnowledgeError) as caught:
+        attack(seen, name, device="cpu", **table.ATTACKS[name])
+    assert all(need in str(caught.value) for need in needs)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_gives_the_same_when_told_no_more_than_it_needs(name: str) -> None:
+    """What it does not declare, it does not use."""
+    seen = federation("fedavg").transcript
+    needs = ATTACKS[name].needs | ATTACKS[name].needs_from_weights
+    part = made("attacks", name)
+    told, granted = attack_transcript(part, name, seen, 0, "cpu")
+    everything = part(seen, rng=Seeds(0).generator("attack", name))
+    assert set(granted) == needs
+    assert torch.equal(told.victims[0].inputs, everything.victims[0].inputs)
+
+
+# --- defenses -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+@pytest.mark.parametrize("payload_type", [Gradients, Weights])
+def test_a_message_defense_is_pure_and_draws_from_its_generator(name: str, payload_type: type) -> None:
+    defense = made("defenses", name)
+    if defense.stage != "message":
+        pytest.skip(f"{name} does not act on messages")
+    sent = payload_type({"w": torch.linspace(-1, 1, 12).reshape(3, 4), "b": torch.ones(3)})
+    before = {k: v.clone() for k, v in sent.tensors.items()}
+    context = Context(stage="message", broadcast=Weights({k: torch.zeros_like(v) for k, v in before.items()}))
+    out = [defense.apply(sent, context, torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
+    assert type(out[0]) is payload_type
+    assert list(out[0].tensors) == list(before)
+    for key, value in before.items():
+        assert torch.equal(sent.tensors[key], value), "the value it was given was changed in place"
+        assert torch.equal(out[0].tensors[key], out[1].tensors[key])
+        assert out[0].tensors[key].shape == value.shape
+    noisy = name in ("gaussian", "laplace")
+    assert torch.equal(out[0].tensors["w"], out[2].tensors["w"]) is not noisy
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+def test_a_guarantee_is_a_proof_or_says_that_it_is_none(name: str) -> None:
+    promised = chain(made("defenses", name)).guarantee(Plan(rounds=3, dimension=10))
+    assert promised.statement
+    assert (promised.kind == "dp") == (promised.epsilon is not None)
+
+
+# --- protocols and models -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_leaves_a_transcript_and_apart_from_it_the_truth(name: str) -> None:
+    recording, again = federation(name), federation(name)
+    assert len(recording.transcript.rounds) >= 1
+    for seen, same in zip(recording.transcript.rounds, again.transcript.rounds, strict=True):
+        for mine, theirs in zip(seen.received, same.received, strict=True):
+            assert type(mine.payload) is PROTOCOLS[name].sends
+            for key, value in mine.payload.tensors.items():
+                assert torch.equal(value, theirs.payload.tensors[key])
+            assert len(recording.truth.behind(seen.index, mine.sender)) == mine.disclosed["samples"]
+    assert len(recording.truth.correct) == len(recording.truth.test)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 12)])
+def test_a_model_takes_any_picture_and_draws_from_the_generator(name: str, shape: tuple[int, ...]) -> None:
+    spec = ModelSpec(name, table.MODELS[name])
+    state = torch.random.get_rng_state()
+    one, same, other = (build_model(spec, shape, 7, torch.Generator().manual_seed(s)) for s in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), state), "the global generator was left changed"
+    assert one(torch.rand(2, *shape)).shape == (2, 7)
+    pairs = list(zip(one.parameters(), same.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b, _ in pairs)
+    assert not any(torch.equal(a, c) for a, _, c in pairs if a.numel() > 3)

@@ -1,0 +1,49 @@
+"""The summary on a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from fedleak.audit.rows import Row
+from fedleak.audit.store import RunFolder
+from fedleak.report.terminal import summary_table
+
+
+def printed(rows: list[Row], width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(summary_table(rows))
+    text = console.file
+    assert isinstance(text, io.StringIO)
+    return text.getvalue()
+
+
+def test_it_fits_into_80_columns_with_every_number(faces_run: Path) -> None:
+    text = printed(RunFolder(faces_run).rows())
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "…" not in text
+    line = next(line for line in text.splitlines() if "dlm_plus" in line)
+    assert line.split() == ["dlm_plus", "10", "of", "10", "69", "to", "100", "%", "47.6", "14.2", "0.99", "50", "%"]
+    assert text.index("fedsgd") < text.index("fedavg")
+    assert "1 diverged" in text
+
+
+def test_markup_in_a_name_is_text(make_row: Callable[..., Row]) -> None:
+    text = printed([make_row({"defense": "[red]x[/red]", "client": "a"}, {"recovered": [1.0]})])
+    assert "[red]x[/red]" in text
+
+
+def test_missing_numbers_are_dashes(make_row: Callable[..., Row]) -> None:
+    text = printed([make_row({"client": "a"}, {}, status="failed")])
+    assert "1 failed" in text
+    assert text.count("-") >= 6
+
+
+def test_swept_settings_are_named(make_row: Callable[..., Row]) -> None:
+    rows = [make_row({"client": "a", "protocol.lr": lr}, {"recovered": [1.0]}) for lr in (0.1, 0.2)]
+    text = printed(rows, width=120)
+    assert "fedavg, protocol.lr = 0.1" in text
+    assert "fedavg, protocol.lr = 0.2" in text

@@ -1,0 +1,59 @@
+"""Numbers and names as the report prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedleak.metrics.intervals import Interval
+from fedleak.report.words import between, knowledge, metric_unit, number, percent, plural, points, prose, setting
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.692, "69.2 %"), (0.1, "10 %"), (0.0004, "0 %")]
+)
+def test_percent_prints_decimals_only_where_there_are_some(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.033, "3.3 points"), (0.01, "1.0 point"), (-0.02, "−2.0 points")])
+def test_points_are_percentage_points(share: float, text: str) -> None:
+    assert points(share) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0, "0.000"), (0.25, "0.250"), (0.00012, "0.00012"), (-1.5, "−1.500")])
+def test_number_keeps_three_digits_that_matter(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("items", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
+)
+def test_prose_lists(items: list[str], text: str) -> None:
+    assert prose(items) == text
+
+
+def test_plural() -> None:
+    assert plural(1, "seeds") == "1 seed"
+    assert plural(0, "seeds") == "0 seeds"
+
+
+def test_knowledge_says_what_was_granted() -> None:
+    assert knowledge(()) == "knowing nothing but the model and what crossed the wire"
+    assert knowledge(("lr", "samples")) == "knowing only the learning rate and the number of images"
+    assert knowledge(("shoe_size",)) == "knowing only shoe size"
+
+
+def test_intervals_lose_their_decimals_where_they_are_wide() -> None:
+    assert between("recovered", Interval(1.0, 0.692, 1.0, 10)) == "69 to 100 %"
+    assert between("recovered", Interval(0.5, 0.493, 0.508, 9000)) == "49.3 to 50.8 %"
+    assert between("psnr", Interval(30.0, 28.13, 33.0, 10)) == "28.1 to 33.0"
+
+
+def test_units_follow_the_registry() -> None:
+    assert metric_unit("label_errors", 0.5) == "50 %"
+    assert metric_unit("psnr", 31.26) == "31.3"
+    assert metric_unit("something_new", 0.1234) == "0.123"
+
+
+def test_setting_names_only_what_is_there() -> None:
+    assert setting({"protocol.lr": 0.1, "x": None}, ["protocol.lr", "x", "y"]) == "protocol.lr = 0.1"
