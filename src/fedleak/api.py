@@ -1,8 +1,8 @@
 """The library in four functions: simulate, attack, judge, and run_audit for all of it at once.
 
-    recording = simulate(clients, test, model=Net, protocol="fedavg", examples=1)
-    finding = attack(recording.transcript, "dlm_plus")
-    scores = judge(finding, recording.truth)
+recording = simulate(clients, test, model=Net, protocol="fedavg", examples=1)
+finding = attack(recording.transcript, "dlm_plus")
+scores = judge(finding, recording.truth)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Randomness with an address. Every call takes its generator; nothing seeds globally.
 
-    seeds = Seeds(7)
-    seeds.generator("client", "client-3", "round", 2)   # always the same stream, independent of every other address
+seeds = Seeds(7)
+seeds.generator("client", "client-3", "round", 2)   # always the same stream, independent of every other address
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from command_line import fedleak
 
 README = Path(__file__).parents[2] / "README.md"
