@@ -83,6 +83,7 @@ BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
     "defense without its number": (GOOD + '[[defenses]]\nname = "gaussian"\n', ["defenses.0.sigma: is required"]),
     "negative noise": (GOOD + '[[defenses]]\nname = "gaussian"\nsigma = -1\n', ["defenses.0.sigma", "found -1"]),
     "the same arm twice": (GOOD + '[[defenses]]\nname = "none"\n[[defenses]]\nname = "identity"\n', ["two arms"]),
+    "a name for no defense": (GOOD + '[[defenses]]\nname = "none"\narm = "plain"\n', ["always called 'none'"]),
     "unknown metric": ('metrics = ["psnr", "sim"]\n' + GOOD, ["metrics.1: unknown metric 'sim'; did you mean 'ssim'?"]),
     "seeds are words": ('seeds = ["a"]\n' + GOOD, ["seeds: must be a list of different whole numbers"]),
     "a seed twice": ("seeds = [1, 1]\n" + GOOD, ["seeds: must be a list of different whole numbers"]),

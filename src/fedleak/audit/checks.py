@@ -158,6 +158,10 @@ def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], 
     for key, members in groups.items():
         names, defenses = tuple(n for n, _ in members), tuple(d for _, d in members)
         title = key if key in explicit else label(chain(*defenses))
+        if key in explicit and not chain(*defenses).members:
+            found.add(
+                "defenses", f"arm {key!r} has no defense; such an arm is always called 'none': remove its arm key"
+            )
         if title in arms:
             found.add("defenses", f'two arms are both {title!r}; give one of them another arm = "..."')
         arms[title] = (title, names, defenses)

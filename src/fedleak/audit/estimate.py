@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,41 +26,59 @@ def _changed(part: Any, **values: Any) -> Any:
 
 
 def _short(job: FederationJob) -> FederationJob:
-    point = dataclasses.replace(job.point, protocol=_changed(job.point.protocol, rounds=1, attacked_round=1))
-    return dataclasses.replace(job, key=f"probe-{job.key}", point=point)
+    point = replace(job.point, protocol=_changed(job.point.protocol, rounds=1, attacked_round=1))
+    return replace(job, key=f"probe-{job.key}", point=point)
 
 
 def estimate(
     federations: Sequence[FederationJob], trials: Sequence[Trial], data_root: Path, device: str, jobs: int
 ) -> str:
-    """'at most about ...': an upper bound, because attacks stop when they have converged."""
-    seconds, attacked = 0.0, [trial for trial in trials if trial.choice is not None]
+    """'about ..., at most ...': the bound is every step of every start; about is what patience usually leaves of it."""
+    about, most = 0.0, 0.0
     with TemporaryDirectory() as scratch:
-        run = Path(scratch)
-        rounds_of: dict[str, float] = {}
+        probe = _Probe(Path(scratch), data_root, device)
         for job in federations:
-            kind = f"{job.point.protocol_name} {job.point.where}"
-            if kind not in rounds_of:
-                clock = time.monotonic()
-                run_federation(_short(job), run, data_root, device)
-                rounds_of[kind] = (time.monotonic() - clock) / 1
-            seconds += rounds_of[kind] * getattr(job.point.protocol, "rounds", 1)
-        steps_of: dict[str, float] = {}
-        for trial in attacked:
-            choice = trial.choice
-            assert choice is not None
-            steps = getattr(choice.attack, "steps", 1) * (1 + getattr(choice.attack, "restarts", 0))
-            kind = f"{choice.name} {trial.federation.point.protocol_name} {trial.federation.point.where}"
-            if kind not in steps_of:
-                job = _short(trial.federation)
-                run_federation(job, run, data_root, device)
-                short = _changed(choice.attack, steps=PROBE_STEPS, restarts=0, round=1)
-                probe = dataclasses.replace(choice, attack=short)
-                clock = time.monotonic()
-                run_trial(dataclasses.replace(trial, federation=job, choice=probe), run, data_root, device)
-                steps_of[kind] = (time.monotonic() - clock) / PROBE_STEPS
-            seconds += steps_of[kind] * steps
-    return f"at most about {_duration(seconds / max(jobs, 1))}; attacks stop early where they converge or cannot"
+            seconds = probe.round_of(job) * getattr(job.point.protocol, "rounds", 1)
+            about, most = about + seconds, most + seconds
+        for trial in trials:
+            if trial.choice is None:
+                continue
+            attack, step = trial.choice.attack, probe.step_of(trial)
+            steps, starts = getattr(attack, "steps", 1), 1 + getattr(attack, "restarts", 0)
+            patience = getattr(attack, "patience", 0)
+            most += step * steps * starts
+            # Measured: a start that converges or stagnates ends after three times its patience or so.
+            about += step * (min(steps, 3 * patience) * min(starts, 2) if patience else steps * starts)
+    return f"about {_duration(about / jobs)}, at most {_duration(most / jobs)}"
+
+
+class _Probe:
+    """Times one round of each kind of federation and two steps of each kind of attack, once."""
+
+    def __init__(self, scratch: Path, data_root: Path, device: str) -> None:
+        self._run, self._data_root, self._device = scratch, data_root, device
+        self._seconds: dict[str, float] = {}
+
+    def round_of(self, job: FederationJob) -> float:
+        kind = f"{job.point.data.name} {job.point.protocol_name} {job.point.where}"
+        if kind not in self._seconds:
+            clock = time.monotonic()
+            run_federation(_short(job), self._run, self._data_root, self._device)
+            self._seconds[kind] = time.monotonic() - clock
+        return self._seconds[kind]
+
+    def step_of(self, trial: Trial) -> float:
+        assert trial.choice is not None
+        job = trial.federation
+        kind = f"{job.point.data.name} {job.point.protocol_name} {job.point.where} {trial.choice.name}"
+        if kind not in self._seconds:
+            run_federation(_short(job), self._run, self._data_root, self._device)
+            short = _changed(trial.choice.attack, steps=PROBE_STEPS, restarts=0, round=1)
+            probe = replace(trial, federation=_short(job), choice=replace(trial.choice, attack=short))
+            clock = time.monotonic()
+            run_trial(probe, self._run, self._data_root, self._device)
+            self._seconds[kind] = (time.monotonic() - clock) / PROBE_STEPS
+        return self._seconds[kind]
 
 
 def _duration(seconds: float) -> str:

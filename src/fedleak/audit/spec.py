@@ -14,6 +14,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts
 from fedleak.audit.registry import did_you_mean, load_code, registry
+from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.sweep import expand
 from fedleak.audit.toml import assign, dumps
 from fedleak.components import resolved
@@ -146,7 +147,7 @@ def make_spec(
     deployed = _deployed(tables.get("deployment"), points, found)
     _every_attack_has_a_use(tables, points, found)
     found.raise_if_any()
-    resolved_tables = _resolved(tables, points, metrics, seeds)
+    resolved_tables = resolved_spec(tables, points, metrics, seeds)
     return Spec(
         resolved_tables, tuple(points), metrics, seeds, None if threshold is None else float(threshold), deployed
     )
@@ -247,35 +248,3 @@ def _deployed(given: Any, points: Sequence[Point], found: Findings) -> str | Non
     if labels and arm not in labels:
         found.add("deployment.arm", f"no arm {arm!r}{did_you_mean(arm, labels)}; the arms are {', '.join(labels)}")
     return arm
-
-
-def _resolved(
-    tables: Mapping[str, Any], points: Sequence[Point], metrics: Sequence[str], seeds: Sequence[int]
-) -> dict[str, Any]:
-    """The tables with every default filled in, except where a sweep chooses the whole table."""
-    swept = {path.split(".")[0] for path in tables.get("sweep", {})}
-    first = points[0]
-    full: dict[str, Any] = {
-        "metrics": list(metrics),
-        "seeds": list(seeds),
-        "threshold": tables.get("threshold"),
-        "data": resolved(first.data),
-        "model": {"name": first.model.name, **first.model.arguments},
-        "protocol": {"name": first.protocol_name, **resolved(first.protocol)},
-        "defenses": tables.get("defenses", []),
-        "attacks": _distinct([_entry(choice) for point in points for choice in point.attacks]),
-        "sweep": tables.get("sweep"),
-        "deployment": tables.get("deployment"),
-    }
-    for name in ("data", "model", "protocol", "defenses", "attacks"):
-        if name in swept:
-            full[name] = tables.get(name)
-    return {key: value for key, value in full.items() if value not in (None, [], {})}
-
-
-def _entry(choice: AttackChoice) -> dict[str, Any]:
-    return {"name": choice.name, **({"on": list(choice.on)} if choice.on else {}), **resolved(choice.attack)}
-
-
-def _distinct(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [entry for number, entry in enumerate(entries) if entry not in entries[:number]]

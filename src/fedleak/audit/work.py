@@ -167,9 +167,9 @@ def victim_row(
         verdict = judge(victim, truth, metrics, row.threshold or 0.0, data_root, rng)
         images = {"original": verdict.original, "reconstruction": verdict.reconstruction}
         # Snapshots arranged like the originals, so that a strip ends in the picture beside its original.
-        order = [place for place in verdict.partner if place >= 0]
+        order = list(verdict.partner) if min(verdict.partner, default=0) >= 0 else []
         row = replace(row, scores=verdict.scores, baselines=verdict.baselines, unavailable=verdict.unavailable)
-    if finding.trace.snapshot_steps and number < len(finding.trace.snapshots):
+    if order and finding.trace.snapshot_steps and number < len(finding.trace.snapshots):
         images["snapshots"] = finding.trace.snapshots[number].detach().cpu()[:, order]
         images["snapshot_steps"] = torch.tensor(finding.trace.snapshot_steps)
     blob = save_tensors({name: value.detach().cpu().contiguous().clone() for name, value in images.items()})

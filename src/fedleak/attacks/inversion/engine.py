@@ -90,11 +90,13 @@ def invert(seen: Transcript, recipe: Recipe, *, rng: torch.Generator, progress: 
     victims, refused = _victims(setup, round_, recipe)
     found: dict[int, _Found] = {}
     notes: dict[str, Any] = {"chunk": recipe.chunk, "evaluations": 0}
-    clock = _Clock(progress, len(victims) * recipe.rules.steps)
+    before, total = 0, len(victims) * recipe.rules.steps
     for images in sorted({victim.images for victim in victims}):
         bucket = [victim for victim in victims if victim.images == images]
+        part = _part(progress, before, total)
+        before += len(bucket) * recipe.rules.steps
         try:
-            found.update(_search_bucket(setup, round_, recipe, bucket, seeds, notes, clock))
+            found.update(_search_bucket(setup, round_, recipe, bucket, seeds, notes, part))
         except RefusedError as reason:
             refused.update({victim.at: str(reason) for victim in bucket})
     messages = list(enumerate(round_.received))
@@ -132,7 +134,7 @@ def _search_bucket(
     bucket: Sequence[_Victim],
     seeds: Seeds,
     notes: dict[str, Any],
-    clock: _Clock,
+    progress: Progress,
 ) -> dict[int, _Found]:
     """All victims with the same number of images, as one batch."""
     dummies = Dummies(bucket[0].images, setup.input_shape, setup.classes)
@@ -165,7 +167,7 @@ def _search_bucket(
         recipe.rules,
         width=recipe.chunk,
         keep=candidate_steps(recipe.rules.steps) if recipe.snapshots else frozenset(),
-        after_step=clock.watch([victim.at for victim in bucket], recipe.rules),
+        progress=progress,
     )
     return {
         victim.at: _Found(dummies, tries, min(tries, key=lambda attempt: attempt.best))
@@ -206,19 +208,6 @@ def _recovered(setup: Setup, round_: Round, message: Message, found: _Found | No
     return RecoveredImages(message.sender, round_.index, images, labels, found.best.best)
 
 
-class _Clock:
-    """Progress in outer steps. A victim counts at most one attempt's worth, and all of it once it is done."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total = progress, total
-        self.taken: dict[int, int] = {}
-
-    def watch(self, places: Sequence[int], rules: Rules) -> Callable[[Sequence[Attempt]], None]:
-        def after_step(rows: Sequence[Attempt]) -> None:
-            for row in rows:
-                over = row.ending == "goal" or (row.ending != "running" and row.number >= rules.restarts)
-                at = places[row.victim]
-                self.taken[at] = rules.steps if over else max(self.taken.get(at, 0), row.steps)
-            self.progress(sum(self.taken.values()), self.total)
-
-        return after_step
+def _part(progress: Progress, before: int, total: int) -> Progress:
+    """Progress of one bucket as a part of the whole."""
+    return lambda done, of: progress(before + done, total)

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedleak.attacks.inversion.optim import RowOptimiser
+from fedleak.attacks.inversion.optim import Evaluate, RowOptimiser
+from fedleak.types import Progress, silent
 
 __all__ = ["Attempt", "Ending", "Rules", "search"]
 
@@ -27,13 +28,25 @@ class Rules:
     """When an attempt ends and whether another one follows.
 
     `steps` are outer iterations of one attempt. An attempt stagnates when its best objective fell by less than the
-    share `min_progress` within the last `patience` steps; a patience of 0 never gives up.
+    share `min_progress` within the last `patience` steps; a patience of 0 never gives up. Two starts whose objectives
+    ended within the share `agreement` of each other found the same floor (noise on the update, say): no third one.
     """
 
     steps: int
     restarts: int = 0
     patience: int = 0
     min_progress: float = 0.0
+    agreement: float = 0.0
+
+    def restart(self, tries: Sequence[Attempt]) -> bool:
+        """Whether the victim of these attempts, the last of which has just ended, gets a fresh start."""
+        last = tries[-1]
+        if last.ending == "goal" or len(tries) > self.restarts:
+            return False
+        if last.ending == "steps" and self.patience > 0:
+            return False  # it was still making progress: another start would need as many steps again
+        # Starts that met no finite value have an infinite objective: they agree with nothing.
+        return not any(abs(last.best - other.best) < self.agreement * other.best for other in tries[:-1])
 
 
 @dataclass(eq=False)
@@ -55,7 +68,7 @@ class Attempt:
 
 
 def search(
-    evaluate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    evaluate: Evaluate,
     draw: Callable[[int, int], Tensor],
     goals: Sequence[float],
     optimiser: RowOptimiser[Any],
@@ -63,57 +76,80 @@ def search(
     *,
     width: int,
     keep: frozenset[int] = frozenset(),
-    after_step: Callable[[Sequence[Attempt]], None] = lambda rows: None,
+    progress: Progress = silent,
 ) -> list[list[Attempt]]:
     """All attempts of every victim, in order.
 
     `evaluate(points, victims)` gives values and slopes, `draw(victim, number)` a start; at most `width` attempts run
-    at once; `keep` names the steps at which points are kept.
+    at once; `keep` names the steps at which points are kept. Progress counts outer steps: a victim counts at most one
+    attempt's worth, and all of it once it is done.
     """
     done: list[list[Attempt]] = [[] for _ in goals]
+    taken = [0] * len(goals)
     waiting = deque(range(len(goals)))
     rows = [Attempt(waiting.popleft(), 0) for _ in range(min(width, len(goals)))]
     if not rows:
         return done
-    points = torch.stack([draw(row.victim, row.number) for row in rows])
-    state = optimiser.begin(points)
-    best = _Best(points)
-    while rows:
-        victims = torch.tensor([row.victim for row in rows], device=points.device)
-        for at, row in enumerate(rows):
+    batch = _Batch(rows, torch.stack([draw(row.victim, row.number) for row in rows]), optimiser)
+    while batch.rows:
+        batch.advance(evaluate, goals, rules, keep)
+        following: list[Attempt | None] = []
+        for at, row in enumerate(batch.rows):
+            taken[row.victim] = max(taken[row.victim], row.steps)
+            following.append(row)
+            if row.ending != "running":
+                row.best, row.point = row.lows[-1], batch.best.points[at].clone()
+                done[row.victim].append(row)
+                again = rules.restart(done[row.victim])
+                if again:
+                    following[at] = Attempt(row.victim, len(done[row.victim]))
+                else:
+                    taken[row.victim] = rules.steps
+                    following[at] = Attempt(waiting.popleft(), 0) if waiting else None
+        batch.follow(following, draw)
+        progress(sum(taken), rules.steps * len(goals))
+    return done
+
+
+class _Batch:
+    """The attempts that are under way, one row each."""
+
+    def __init__(self, rows: list[Attempt], points: Tensor, optimiser: RowOptimiser[Any]) -> None:
+        self.rows, self.points, self.optimiser = rows, points, optimiser
+        self.state = optimiser.begin(points)
+        self.best = _Best(points)
+
+    def advance(self, evaluate: Evaluate, goals: Sequence[float], rules: Rules, keep: frozenset[int]) -> None:
+        """One outer iteration of every row, written into its attempt."""
+        for at, row in enumerate(self.rows):
             if row.steps in keep:
-                row.snapshots[row.steps] = points[at].clone()
-        outcome = optimiser.advance(points, state, best.watching(evaluate, victims))
-        points = outcome.points
-        told = zip(outcome.values.tolist(), best.values.tolist(), strict=True)
-        for at, (row, (value, low)) in enumerate(zip(rows, told, strict=True)):
+                row.snapshots[row.steps] = self.points[at].clone()
+        victims = torch.tensor([row.victim for row in self.rows], device=self.points.device)
+        outcome = self.optimiser.advance(self.points, self.state, self.best.watching(evaluate, victims))
+        self.points = outcome.points
+        facts = (outcome.values, self.best.values, outcome.broken, outcome.finished)
+        for row, *told in zip(self.rows, *(fact.tolist() for fact in facts), strict=True):
+            value, low, broken, finished = told
             row.trace.append(value)
             row.lows.append(low)
-            row.ending = _ending(row, goals[row.victim], rules, bool(outcome.broken[at]), bool(outcome.finished[at]))
-        after_step(rows)
-        stay: list[int] = []
-        fresh: list[int] = []
-        for at, row in enumerate(rows):
-            if row.ending == "running":
-                stay.append(at)
-                continue
-            row.best, row.point = row.lows[-1], best.points[at].clone()
-            done[row.victim].append(row)
-            follower = _follower(row, rules, waiting)
-            if follower is not None:
-                rows[at] = follower
-                points[at] = draw(follower.victim, follower.number)
-                fresh.append(at)
-                stay.append(at)
+            row.ending = _ending(row, goals[row.victim], rules, broken, finished)
+
+    def follow(self, following: Sequence[Attempt | None], draw: Callable[[int, int], Tensor]) -> None:
+        """Rows go on, begin anew as another attempt, or leave the batch."""
+        device = self.points.device
+        fresh = [at for at, row in enumerate(following) if row is not None and row is not self.rows[at]]
+        for at in fresh:
+            row = following[at]
+            assert row is not None
+            self.points[at] = draw(row.victim, row.number)
         if fresh:
-            again = torch.tensor(fresh, device=points.device)
-            state.forget(again)
-            best.forget(again, points)
-        if len(stay) < len(rows):
-            left = torch.tensor(stay, dtype=torch.long, device=points.device)
-            rows = [rows[at] for at in stay]
-            points, state, best = points[left], state.take(left), best.take(left)
-    return done
+            begun = torch.tensor(fresh, device=device)
+            self.state.forget(begun)
+            self.best.forget(begun, self.points)
+        self.rows = [row for row in following if row is not None]
+        if len(self.rows) < len(following):
+            left = torch.tensor([at for at, row in enumerate(following) if row is not None], device=device).long()
+            self.points, self.state, self.best = self.points[left], self.state.take(left), self.best.take(left)
 
 
 def _ending(row: Attempt, goal: float, rules: Rules, broken: bool, finished: bool) -> Ending:
@@ -132,13 +168,6 @@ def _ending(row: Attempt, goal: float, rules: Rules, broken: bool, finished: boo
     return "running"
 
 
-def _follower(row: Attempt, rules: Rules, waiting: deque[int]) -> Attempt | None:
-    """What takes the place of a finished attempt: another start of its victim, else a victim that waits, else none."""
-    if row.ending != "goal" and row.number < rules.restarts:
-        return Attempt(row.victim, row.number + 1)
-    return Attempt(waiting.popleft(), 0) if waiting else None
-
-
 class _Best:
     """The smallest finite value that every row has met, and where."""
 
@@ -146,9 +175,7 @@ class _Best:
         self.points = points.clone()
         self.values = points.new_full((len(points),), float("inf"))
 
-    def watching(
-        self, evaluate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], victims: Tensor
-    ) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def watching(self, evaluate: Evaluate, victims: Tensor) -> Evaluate:
         def watched(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             values, slopes = evaluate(points, victims[rows])
             # A comparison with a value that is not a number is false: such a value never becomes the best.

@@ -50,7 +50,7 @@ class InversionSettings:
 
     preset: Preset = "strong"
     steps: PositiveInt = Field(default=200, description="outer iterations of one start")
-    restarts: NonNegativeInt = Field(default=3, description="fresh starts for a victim whose goal was not reached")
+    restarts: NonNegativeInt = Field(default=2, description="fresh starts for a victim whose goal was not reached")
     optimizer: Literal["lbfgs", "adam"] = Field(default="lbfgs", description="how the dummies are improved")
     lr: PositiveFloat = Field(default=1.0, description="step length of the optimiser")
     history: PositiveInt = Field(default=100, description="pairs that L-BFGS remembers")
@@ -62,16 +62,19 @@ class InversionSettings:
     max_step: NonNegativeFloat = Field(
         default=0.2, description="bound on the root mean square of an L-BFGS step; 0: none, as torch"
     )
-    spread: PositiveFloat = Field(default=1.0, description="standard deviation of the first dummy images")
+    spread: PositiveFloat = Field(default=0.3, description="standard deviation of the first dummy images")
     goal: NonNegativeFloat = Field(
         default=1e-8,
         description="solved when the squared distance is this share of the update's squared norm; 0: never",
     )
     patience: NonNegativeInt = Field(
-        default=10, description="outer iterations without enough progress after which a start is given up; 0: never"
+        default=8, description="outer iterations without enough progress after which a start is given up; 0: never"
     )
     min_progress: float = Field(
-        default=0.2, ge=0, lt=1, description="enough progress: the objective fell by this share within `patience`"
+        default=0.05, ge=0, lt=1, description="enough progress: the objective fell by this share within `patience`"
+    )
+    agreement: NonNegativeFloat = Field(
+        default=0.1, description="no further start once the objectives of two starts ended this close, as a share"
     )
     round: int = Field(default=1, description="the attacked round, from 1; negative counts from the end")
     snapshots: NonNegativeInt = Field(default=8, description="pictures kept of the way to the result")
@@ -107,4 +110,4 @@ class InversionSettings:
         )
 
     def make_rules(self) -> Rules:
-        return Rules(self.steps, self.restarts, self.patience, self.min_progress)
+        return Rules(self.steps, self.restarts, self.patience, self.min_progress, self.agreement)
