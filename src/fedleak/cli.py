@@ -200,6 +200,18 @@ def report(
     raise typer.Exit(report_command(run, as_json=as_json))
 
 
+@app.command()
+def bench(
+    name: Annotated[str | None, typer.Argument(help="Which benchmark. None: list them.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Compare this engine with its rivals on this machine, in one run."""
+    from fedleak.commands.bench import bench_command
+
+    raise typer.Exit(bench_command(name, device=device, as_json=as_json))
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message and exit code 2, never a traceback."""
     from fedleak.errors import FedleakError

@@ -31,7 +31,8 @@ ALLOWED: dict[str, set[str]] = {
     "reproduction": BASE | {"audit", "metrics"},
     "report": BASE | {"audit", "metrics", "attacks"},
     "api": BASE | {"audit", "data", "defenses", "federation", "metrics", "report", "transcript"},
-    "commands": BASE | {"audit", "data", "metrics", "report", "reproduction", "transcript"},
+    "bench": BASE | {"attacks", "learning", "models"},
+    "commands": BASE | {"audit", "bench", "data", "metrics", "report", "reproduction", "transcript"},
     "cli": {"commands", "errors", "__init__"},
     "__init__": {"api", "transcript", "types"},
 }

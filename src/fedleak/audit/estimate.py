@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +16,6 @@ from fedleak.components import configure, resolved
 
 __all__ = ["estimate"]
 
-PROBE_STEPS = 2
-
 
 def _changed(part: Any, **values: Any) -> Any:
     """A component with other values, as far as it has such fields."""
@@ -25,9 +23,9 @@ def _changed(part: Any, **values: Any) -> Any:
     return configure(type(part), {**resolved(part), **{k: v for k, v in values.items() if k in known}})
 
 
-def _short(job: FederationJob) -> FederationJob:
-    point = replace(job.point, protocol=_changed(job.point.protocol, rounds=1, attacked_round=1))
-    return replace(job, key=f"probe-{job.key}", point=point)
+def _short(job: FederationJob, rounds: int) -> FederationJob:
+    protocol = _changed(job.point.protocol, rounds=rounds, attacked_round=1, evaluate_every=rounds)
+    return replace(job, key=f"probe-{rounds}-{job.key}", point=replace(job.point, protocol=protocol))
 
 
 def estimate(
@@ -53,7 +51,7 @@ def estimate(
 
 
 class _Probe:
-    """Times one round of each kind of federation and two steps of each kind of attack, once."""
+    """Times a round of each kind of federation and a step of each kind of attack, once."""
 
     def __init__(self, scratch: Path, data_root: Path, device: str) -> None:
         self._run, self._data_root, self._device = scratch, data_root, device
@@ -62,9 +60,7 @@ class _Probe:
     def round_of(self, job: FederationJob) -> float:
         kind = f"{job.point.data.name} {job.point.protocol_name} {job.point.where}"
         if kind not in self._seconds:
-            clock = time.monotonic()
-            run_federation(_short(job), self._run, self._data_root, self._device)
-            self._seconds[kind] = time.monotonic() - clock
+            self._seconds[kind] = self._slope(lambda rounds: self._simulate(job, rounds))
         return self._seconds[kind]
 
     def step_of(self, trial: Trial) -> float:
@@ -72,13 +68,32 @@ class _Probe:
         job = trial.federation
         kind = f"{job.point.data.name} {job.point.protocol_name} {job.point.where} {trial.choice.name}"
         if kind not in self._seconds:
-            run_federation(_short(job), self._run, self._data_root, self._device)
-            short = _changed(trial.choice.attack, steps=PROBE_STEPS, restarts=0, round=1)
-            probe = replace(trial, federation=_short(job), choice=replace(trial.choice, attack=short))
-            clock = time.monotonic()
-            run_trial(probe, self._run, self._data_root, self._device)
-            self._seconds[kind] = (time.monotonic() - clock) / PROBE_STEPS
+            self._simulate(job, 1)
+            self._seconds[kind] = self._slope(lambda steps: self._attack(trial, steps))
         return self._seconds[kind]
+
+    def _slope(self, work: Callable[[int], None]) -> float:
+        """Seconds per unit, without what is spent once: three units less one, halved."""
+        spent = []
+        for units in (1, 3):
+            clock = time.monotonic()
+            work(units)
+            spent.append(time.monotonic() - clock)
+        return max(spent[1] - spent[0], 0.0) / 2
+
+    def _simulate(self, job: FederationJob, rounds: int) -> None:
+        run_federation(_short(job, rounds), self._run, self._data_root, self._device)
+
+    def _attack(self, trial: Trial, steps: int) -> None:
+        assert trial.choice is not None
+        short = _changed(trial.choice.attack, steps=steps, restarts=0, round=1, patience=0)
+        job, choice = _short(trial.federation, 1), replace(trial.choice, attack=short)
+        run_trial(
+            replace(trial, key=f"{trial.key}-{steps}", federation=job, choice=choice),
+            self._run,
+            self._data_root,
+            self._device,
+        )
 
 
 def _duration(seconds: float) -> str:

@@ -38,6 +38,7 @@ def provenance(
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu ({platform.machine()})",
         "threads": 1,
         "federation": job.key,
+        "rounds": getattr(job.point.protocol, "rounds", 1),
         "split": {key: value for key, value in job.split.items() if key not in ("clients", "test")},
         "guarantee": {
             "kind": guarantee.kind,

@@ -28,6 +28,8 @@ class Arm:
     cost: Interval | None
     guarantee: str
     learned: tuple[float, ...]
+    """Test accuracy as the federation went on, the first before round 1."""
+    rounds: int
     number: int
     deployed: bool
 
@@ -111,6 +113,7 @@ def _arm(
         cost=_cost(where, mine, accuracies) if is_defended(where) else None,
         guarantee=statements[0] if statements else "",
         learned=tuple(float(value) for value in by_round[0]) if by_round else (),
+        rounds=max((int(found["rounds"]) for found in known if "rounds" in found), default=0),
         number=1 + defenses.index(str(where.get("defense") or "none")),
         deployed=is_deployed(where, deployed),
     )

@@ -75,7 +75,7 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     traces = trace_panels(federations, blobs)
     gallery = gallery_of(federations, strongest, blobs)
     attacked = [row for row in rows if row.where.get("attack") != UTILITY]
-    rounds = max((len(arm.learned) - 1 for arm in arms), default=0)
+    rounds = max((arm.rounds for arm in arms), default=0)
     metrics = [m for m in HEADINGS if any(m in s.scores for s in summaries)]
     context: dict[str, Any] = {
         "verdict": judge(arms, deployed),
