@@ -54,6 +54,7 @@ class DLG(InversionSettings):
             scale=gradient_scale,
             goal=self.goal,
             spread=self.spread,
+            candidates=self.candidates,
             round=self.round,
             snapshots=self.snapshots,
             chunk=self.chunk,
@@ -66,8 +67,9 @@ def gradient_scale(setup: Setup, message: Message) -> float:
     if isinstance(message.payload, Gradients):
         return 1.0
     told = known(setup, message)
-    samples, size = told["samples"], told["batch_size"]
-    steps = told["epochs"] * (1 if size is None else math.ceil(samples / size))
-    if not told["lr"] * steps > 0:
-        raise RefusedError(f"{message.sender}: lr={told['lr']}, local steps={steps}: both must be greater than 0")
-    return float(1 / (told["lr"] * steps))
+    samples, epochs, size, lr = (told[name] for name in ("samples", "epochs", "batch_size", "lr"))
+    for name, value in (("epochs", epochs), ("lr", lr), ("batch_size", 1 if size is None else size)):
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise RefusedError(f"{message.sender}: {name}={value!r}: must be a number greater than 0")
+    steps = epochs * (1 if size is None else math.ceil(samples / size))
+    return float(1 / (lr * steps))

@@ -50,6 +50,8 @@ class Recipe:
 
     `scale(setup, message)` multiplies the apparent gradient: DLG turns a difference of weights into a gradient with
     it. `goal` is the squared distance, as a share of the squared norm of the update, at which a victim is solved.
+    Of `candidates` starts that are drawn, with a standard deviation of `spread` in the images, the one with the
+    smallest objective is begun with.
     """
 
     distance: Distance
@@ -58,6 +60,7 @@ class Recipe:
     scale: Callable[[Setup, Message], float] = as_sent
     goal: float = 0.0
     spread: float = 1.0
+    candidates: int = 1
     round: int = 1
     snapshots: int = 0
     chunk: int = 64
@@ -142,7 +145,8 @@ def _search_bucket(
     if objective.fallback:
         notes["fallback"] = objective.fallback
     stacked = [torch.stack(parts) for parts in zip(*(victim.target for victim in bucket), strict=True)]
-    goals = (recipe.goal * recipe.distance.unit(stacked)).tolist()
+    # An update too large for its own square has no share to reach: it diverges, and is not solved for that.
+    goals = (recipe.goal * recipe.distance.unit(stacked)).nan_to_num(nan=0.0, posinf=0.0).tolist()
     targets = recipe.distance.prepare(stacked)
     like = targets[0]
     selected: dict[tuple[int, ...], list[Tensor]] = {}
@@ -156,8 +160,12 @@ def _search_bucket(
         return objective(points, selected[key])
 
     def draw(victim: int, number: int) -> Tensor:
-        start = dummies.draw(seeds.generator(bucket[victim].message.sender, number), recipe.spread)
-        return start.to(dtype=like.dtype, device=like.device)
+        rng = seeds.generator(bucket[victim].message.sender, number)
+        starts = dummies.draw(rng, recipe.candidates, recipe.spread).to(dtype=like.dtype, device=like.device)
+        if len(starts) == 1:
+            return starts[0]
+        values, _ = evaluate(starts, torch.full((len(starts),), victim, device=like.device))
+        return starts[int(values.nan_to_num(nan=float("inf")).argmin())]
 
     attempts = search(
         evaluate,
@@ -169,6 +177,7 @@ def _search_bucket(
         keep=candidate_steps(recipe.rules.steps) if recipe.snapshots else frozenset(),
         progress=progress,
     )
+    notes["chunk"] = min(notes["chunk"], objective.piece)
     return {
         victim.at: _Found(dummies, tries, min(tries, key=lambda attempt: attempt.best))
         for victim, tries in zip(bucket, attempts, strict=True)
@@ -180,14 +189,21 @@ def _objective(setup: Setup, round_: Round, recipe: Recipe, dummies: Dummies) ->
     assert isinstance(broadcast, Weights)  # apparent_gradient refused every victim otherwise
     device = next(iter(broadcast.tensors.values())).device
     module = build_model(setup.model, setup.input_shape, setup.classes).to(device)
-    names = [name for name, _ in module.named_parameters()]
-    if set(names) != set(broadcast.tensors):
+    shapes = {name: value.shape for name, value in module.named_parameters()}
+    if shapes != {name: value.shape for name, value in broadcast.tensors.items()}:
         raise RefusedError(
-            f"model={setup.model.name!r}: its parameters are not those that were broadcast; give the network that "
-            "the federation trained"
+            f"model={setup.model.name!r}: its parameters are not those that were broadcast, in name or shape; "
+            "give the network that the federation trained"
         )
-    loss = loss_named(setup.loss)
-    return GradientMatch(Network(module), broadcast.tensors, broadcast.buffers, loss, dummies, recipe.distance)
+    return GradientMatch(
+        Network(module),
+        broadcast.tensors,
+        broadcast.buffers,
+        loss_named(setup.loss),
+        dummies,
+        recipe.distance,
+        recipe.chunk,
+    )
 
 
 def _recovered(setup: Setup, round_: Round, message: Message, found: _Found | None, reason: str) -> RecoveredImages:

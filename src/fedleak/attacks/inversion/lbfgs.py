@@ -186,14 +186,14 @@ class LBFGS:
             rms = torch.linalg.vector_norm(direction, dim=1) / direction.shape[1] ** 0.5
             length = length * (self.max_step / (rms * length)).clamp(max=1)
         descends = torch.linalg.vecdot(slopes, direction) <= -self.tolerance_change
-        stuck = moving & ~descends
         moved = moving & descends
-        # A row that may not move keeps what it remembers: it is asked again, at the same point, at the next advance.
-        wide = moved[:, None]
+        # Also where the direction does not descend the state is replaced, as torch does: asked again at the same point,
+        # such a row finds no new pair, hence the same direction, and stands still for good.
+        wide = moving[:, None]
         state.direction = torch.where(wide, direction, state.direction)
         state.slope = torch.where(wide, slopes, state.slope)
-        state.length = torch.where(moved, length, state.length)
-        state.value = torch.where(moved, values, state.value)
-        state.iterations = state.iterations + moved
-        points += torch.where(wide, direction * length[:, None], 0)
-        return moved, stuck
+        state.length = torch.where(moving, length, state.length)
+        state.value = torch.where(moving, values, state.value)
+        state.iterations = state.iterations + moving
+        points += torch.where(moved[:, None], direction * length[:, None], 0)
+        return moved, moving & ~descends

@@ -30,6 +30,7 @@ class Rules:
     `steps` are outer iterations of one attempt. An attempt stagnates when its best objective fell by less than the
     share `min_progress` within the last `patience` steps; a patience of 0 never gives up. Two starts whose objectives
     ended within the share `agreement` of each other found the same floor (noise on the update, say): no third one.
+    Nor does a victim get one whose objective fell to `enough` goals: it ran out of precision, not of luck.
     """
 
     steps: int
@@ -37,11 +38,12 @@ class Rules:
     patience: int = 0
     min_progress: float = 0.0
     agreement: float = 0.0
+    enough: float = 1.0
 
-    def restart(self, tries: Sequence[Attempt]) -> bool:
+    def restart(self, tries: Sequence[Attempt], goal: float) -> bool:
         """Whether the victim of these attempts, the last of which has just ended, gets a fresh start."""
         last = tries[-1]
-        if last.ending == "goal" or len(tries) > self.restarts:
+        if last.best <= self.enough * goal or len(tries) > self.restarts:
             return False
         if last.ending == "steps" and self.patience > 0:
             return False  # it was still making progress: another start would need as many steps again
@@ -100,7 +102,7 @@ def search(
             if row.ending != "running":
                 row.best, row.point = row.lows[-1], batch.best.points[at].clone()
                 done[row.victim].append(row)
-                again = rules.restart(done[row.victim])
+                again = rules.restart(done[row.victim], goals[row.victim])
                 if again:
                     following[at] = Attempt(row.victim, len(done[row.victim]))
                 else:

@@ -33,6 +33,7 @@ PAPER: Mapping[str, Any] = {
     "history": 100,
     "max_step": 0.0,
     "spread": 1.0,
+    "candidates": 1,
     "patience": 0,
     "goal": 0.0,
 }
@@ -63,6 +64,9 @@ class InversionSettings:
         default=0.2, description="bound on the root mean square of an L-BFGS step; 0: none, as torch"
     )
     spread: PositiveFloat = Field(default=0.3, description="standard deviation of the first dummy images")
+    candidates: PositiveInt = Field(
+        default=32, description="starts drawn for every attempt; the one with the smallest objective is taken"
+    )
     goal: NonNegativeFloat = Field(
         default=1e-8,
         description="solved when the squared distance is this share of the update's squared norm; 0: never",
@@ -72,6 +76,9 @@ class InversionSettings:
     )
     min_progress: float = Field(
         default=0.05, ge=0, lt=1, description="enough progress: the objective fell by this share within `patience`"
+    )
+    enough: float = Field(
+        default=1000.0, ge=1, description="no fresh start for a victim that came within this many times the goal"
     )
     agreement: NonNegativeFloat = Field(
         default=0.1, description="no further start once the objectives of two starts ended this close, as a share"
@@ -110,4 +117,4 @@ class InversionSettings:
         )
 
     def make_rules(self) -> Rules:
-        return Rules(self.steps, self.restarts, self.patience, self.min_progress, self.agreement)
+        return Rules(self.steps, self.restarts, self.patience, self.min_progress, self.agreement, self.enough)
