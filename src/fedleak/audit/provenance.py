@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import fedleak
 from fedleak.audit.plan import FederationJob
 from fedleak.defenses import Plan, chain
 from fedleak.types import Transcript, Weights
@@ -20,8 +21,8 @@ __all__ = ["provenance", "versions"]
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("fedleak", "torch", "numpy", "scipy", "safetensors", "pydantic"):
+    found = {"python": platform.python_version(), "fedleak": fedleak.__version__}
+    for package in ("torch", "numpy", "scipy", "safetensors", "pydantic"):
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found

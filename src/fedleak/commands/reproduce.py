@@ -8,17 +8,15 @@ from typing import Any
 
 from fedleak.audit.device import choose_device
 from fedleak.audit.display import Display
-from fedleak.audit.registry import did_you_mean
 from fedleak.audit.rows import Row
 from fedleak.audit.runner import run_audit
-from fedleak.audit.spec import make_spec
-from fedleak.audit.toml import merged
+from fedleak.audit.spec import Spec, make_spec
 from fedleak.commands.catalog import list_command
 from fedleak.commands.output import print_json, say, warn
 from fedleak.data import data_root
-from fedleak.errors import DataError, RefusedError
+from fedleak.errors import DataError
 from fedleak.report import build_report
-from fedleak.reproduction import Cell, Table, cells, load_table
+from fedleak.reproduction import Cell, Evidence, Table, cells, draw_figures, load_table, loss_factors
 
 __all__ = ["reproduce_command"]
 
@@ -38,52 +36,61 @@ def reproduce_command(
     if name is None:
         return list_command("tables", as_json=as_json)
     table = load_table(name)
-    if scale not in table.scales:
-        known = ", ".join(table.scales)
-        raise RefusedError(f"scale={scale!r}: choose one of {known}{did_you_mean(scale, table.scales)}")
+    parts = table.parts(scale)
     out = out or Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
-    rows = _run(table, scale, seeds, data, out, choose_device(device), jobs, Display(quiet=quiet))
-    build_report(out)
-    found, failed = cells(name, table, rows)
+    rows: list[Row] = []
+    folders: list[Path] = []
+    factors: dict[str, float] = {}
+    chosen, display = choose_device(device), Display(quiet=quiet)
+    for panel, (wanted, instead) in parts.items():
+        if panel:
+            display.note(f"{name}, panel {panel}")
+        folders.append(out / panel if panel else out)
+        spec, found_rows = _run(wanted, instead, seeds, data, folders[-1], chosen, jobs, display)
+        factors.update(loss_factors(spec))
+        rows += found_rows
+        build_report(folders[-1])
+    evidence = Evidence(folders, factors)
+    found, failed = cells(name, table, rows, evidence)
+    drawn = draw_figures(table, found, rows, evidence, out)
     if as_json:
         print_json({"table": name, "scale": scale, "cells": [c.as_json() for c in found], "failed": failed})
     else:
         _print(name, table, scale, found)
-        say(f"rows and report: {out}")
+        say(f"rows and report: {', '.join(map(str, folders))}")
+        if drawn:
+            say(f"figures: {', '.join(map(str, drawn))}")
     for entry in failed:
         warn(f"no cell for {entry['where']}{' ' + entry['metric'] if 'metric' in entry else ''}: {entry['reason']}")
     return 1 if any(row.status in ("failed", "out_of_memory", "timed_out") for row in rows) else 0
 
 
 def _run(
-    table: Table,
-    scale: str,
+    wanted: Mapping[str, Any],
+    instead: Mapping[str, Any] | None,
     seeds: int | None,
     data: str | None,
     out: Path,
     device: str,
     jobs: int | None,
     display: Display,
-) -> list[Row]:
-    over = dict(table.scales[scale])
-    instead = over.pop("instead", None)
+) -> tuple[Spec, list[Row]]:
+    """One part of a table; on the data that stands in for it where its own is missing."""
 
-    def attempt(tables: Mapping[str, Any]) -> list[Row]:
+    def attempt(tables: Mapping[str, Any]) -> tuple[Spec, list[Row]]:
         if seeds is not None:
             tables = {**tables, "seeds": list(range(seeds))}
-        return run_audit(make_spec(tables), out, data_root=data_root(data), device=device, jobs=jobs, display=display)
+        spec = make_spec(tables)
+        return spec, run_audit(spec, out, data_root=data_root(data), device=device, jobs=jobs, display=display)
 
-    wanted = merged(table.spec, over)
     try:
         return attempt(wanted)
     except DataError as problem:
         if instead is None:
             raise
-        # `data` is replaced, not merged: keys of one data set may mean nothing to another.
-        replaced = {**merged(wanted, instead), "data": instead["data"]}
         display.note(str(problem).splitlines()[0])
         display.note(f"using {instead['data']['name']} instead; the published numbers do not apply to it")
-        return attempt(replaced)
+        return attempt(instead)
 
 
 def _print(name: str, table: Table, scale: str, found: Sequence[Cell]) -> None:

@@ -1,6 +1,10 @@
 """Noise on what is sent: Gaussian and Laplace, fresh for every message.
 
 FedSGD: on the gradient. FedAvg: on the weights, which is the same as noise on the update. Predictions: on the values.
+
+The weight-leakage paper's DP on weights (eq. 12, 13) is the same noise with two options: `clip_layers` (its C) and
+`group` (its L). Both default to what leaves the weights as they are: the text names no value, and any other rescales
+the weights and so drowns the update.
 """
 
 from __future__ import annotations
@@ -8,31 +12,64 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from fedleak.components import component
 from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.layers import clipped_layers
 from fedleak.defenses.payloads import map_numbers
-from fedleak.types import Payload
+from fedleak.types import Named, Payload
 
 __all__ = ["Gaussian", "Laplace"]
 
 
-def _noised(payload: Payload, draw: Callable[[torch.Size], Tensor]) -> Payload:
-    return map_numbers(payload, lambda numbers: {name: v + draw(v.shape).to(v) for name, v in numbers.items()})
+@component
+class OnWeights:
+    """The options of DP on weights that both kinds of noise share; either does nothing unless it is given."""
+
+    clip_layers: PositiveFloat | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="C of eq. 12: bound on the norm of each layer as it is sent; none: the layer's own, no clipping",
+    )
+    group: PositiveInt = Field(default=1, description="L of eq. 13: what the noised numbers are divided by")
+
+    @property
+    def changes_scale(self) -> bool:
+        return self.clip_layers is not None or self.group != 1
+
+    def noised(self, payload: Payload, draw: Callable[[torch.Size], Tensor]) -> Payload:
+        """(clipped + noise) / L, eq. 13."""
+
+        def change(numbers: Named) -> Named:
+            kept = numbers if self.clip_layers is None else clipped_layers(numbers, self.clip_layers)
+            noisy = {name: v + draw(v.shape).to(v) for name, v in kept.items()}
+            return noisy if self.group == 1 else {name: v / self.group for name, v in noisy.items()}
+
+        return map_numbers(payload, change)
+
+    def unproven(self, plan: Plan) -> Guarantee | None:
+        """Why nothing can be proven, or None. Clipping layers is a projection onto a convex set: it brings neighbours
+        no farther apart, but can take a single message farther from the broadcast than its bound says."""
+        if plan.buffers:
+            return Guarantee("none", "none: the model sends buffers (running statistics) that nothing bounds or noises")
+        if plan.l2_bound is None:
+            return Guarantee("none", "none: no bounded sensitivity; put a clip before the noise")
+        if plan.neighbours == "add_remove" and self.clip_layers is not None:
+            return Guarantee("none", "none: clip_layers unbounds what adding or removing one message changes")
+        return None
 
 
-def _unbounded(plan: Plan) -> Guarantee | None:
-    if plan.buffers:
-        return Guarantee("none", "none: the model sends buffers (running statistics) that nothing bounds or noises")
-    if plan.l2_bound is None:
-        return Guarantee("none", "none: no bounded sensitivity; put a clip before the noise")
-    return None
+def _exactly_one(**given: float | None) -> None:
+    if sum(value is not None for value in given.values()) != 1:
+        names = " or ".join(given)
+        found = ", ".join(f"{name}={value}" for name, value in given.items())
+        raise ValueError(f"give exactly one of {names} (found {found})")
 
 
 def _relation(plan: Plan) -> str:
@@ -42,8 +79,11 @@ def _relation(plan: Plan) -> str:
 
 
 @component
-class Gaussian:
-    """Adds N(0, sigma^2) to every number sent.
+class Gaussian(OnWeights):
+    """Adds N(0, sigma^2) to every number sent; with `clip_layers` = C it is eq. 13's N(0, (sigma C)^2).
+
+    `variance` is the other way to give the strength, and the one that the paper's figures are labelled with: the
+    variance of the noise itself, whatever C is.
 
     Sees: a message.
     Needs: nothing; a clip before it for a proof.
@@ -54,30 +94,52 @@ class Gaussian:
     paper: ClassVar[str] = "dlm.txt, section 5.4; Balle and Wang 2018"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
-    sigma: float = Field(ge=0, allow_inf_nan=False, description="standard deviation of the noise on every number")
+    sigma: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="standard deviation of the noise on every number; with clip_layers in units of C",
+    )
+    variance: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="or: variance of the noise")
+
+    @model_validator(mode="after")
+    def _one_strength(self) -> Self:
+        _exactly_one(sigma=self.sigma, variance=self.variance)
+        return self
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on every number, before the division by the group size."""
+        if self.variance is not None:
+            return math.sqrt(self.variance)
+        return (self.sigma or 0.0) * (1.0 if self.clip_layers is None else self.clip_layers)
 
     def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
-        return _noised(value, lambda shape: self.sigma * torch.randn(shape, generator=rng))
+        return self.noised(value, lambda shape: self.deviation * torch.randn(shape, generator=rng))
 
     def after(self, plan: Plan) -> Plan:
-        return plan if self.sigma == 0 else _noisy(plan)
+        return plan if self.deviation == 0 and not self.changes_scale else _noisy(plan)
 
     def guarantee(self, plan: Plan) -> Guarantee:
         sensitivity = plan.sensitivity()
-        if sensitivity is None or self.sigma == 0:
-            return _unbounded(plan) or Guarantee("none", "none: sigma=0 is no noise")
-        epsilon = gaussian_epsilon(self.sigma, sensitivity, plan.delta, plan.rounds)
-        once = gaussian_epsilon(self.sigma, sensitivity, plan.delta)
+        if (unproven := self.unproven(plan)) is not None or sensitivity is None:
+            return unproven or Guarantee("none", "none: no bounded sensitivity")
+        if self.deviation == 0:
+            return Guarantee("none", "none: sigma=0 is no noise")
+        epsilon = gaussian_epsilon(self.deviation, sensitivity, plan.delta, plan.rounds)
+        once = gaussian_epsilon(self.deviation, sensitivity, plan.delta)
         statement = (
             f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s), {_relation(plan)}: Gaussian noise "
-            f"sigma={self.sigma:g} on L2 sensitivity {sensitivity:g}, exact composition ({once:.3g} for one round)"
+            f"sigma={self.deviation:g} on L2 sensitivity {sensitivity:g}, exact composition ({once:.3g} for one round)"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)
 
 
 @component
-class Laplace:
+class Laplace(OnWeights):
     """Adds Laplace noise (density exp(-|x|/scale) / (2 scale), variance 2 scale^2) to every number sent.
+
+    `clip_layers`, `group` and `variance` are as for Gaussian noise.
 
     Sees: a message.
     Needs: nothing; a clip before it for a proof.
@@ -88,32 +150,53 @@ class Laplace:
     paper: ClassVar[str] = "dlm.txt, section 5.4; Dwork et al. 2006"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
-    scale: float = Field(ge=0, allow_inf_nan=False, description="scale of the noise; its variance is 2 scale^2")
+    scale: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="scale of the noise, whose variance is 2 scale^2; with clip_layers in units of C",
+    )
+    variance: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="or: variance of the noise")
+
+    @model_validator(mode="after")
+    def _one_strength(self) -> Self:
+        _exactly_one(scale=self.scale, variance=self.variance)
+        return self
+
+    @property
+    def spread(self) -> float:
+        """Scale of the noise on every number, before the division by the group size."""
+        if self.variance is not None:
+            return math.sqrt(self.variance / 2)
+        return (self.scale or 0.0) * (1.0 if self.clip_layers is None else self.clip_layers)
 
     def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
         def draw(shape: torch.Size) -> Tensor:
             # The difference of two exponentials is Laplace, and never infinite as the logarithm of a drawn 0 would be.
             one, two = (torch.empty(shape, dtype=torch.float64).exponential_(generator=rng) for _ in range(2))
-            return self.scale * (one - two)
+            return self.spread * (one - two)
 
-        return _noised(value, draw)
+        return self.noised(value, draw)
 
     def after(self, plan: Plan) -> Plan:
-        return plan if self.scale == 0 else _noisy(plan)
+        return plan if self.spread == 0 and not self.changes_scale else _noisy(plan)
 
     def guarantee(self, plan: Plan) -> Guarantee:
         sensitivity = plan.sensitivity()
-        if sensitivity is None or self.scale == 0:
-            return _unbounded(plan) or Guarantee("none", "none: scale=0 is no noise")
+        if (unproven := self.unproven(plan)) is not None or sensitivity is None:
+            return unproven or Guarantee("none", "none: no bounded sensitivity")
+        if self.spread == 0:
+            return Guarantee("none", "none: scale=0 is no noise")
         widest = sensitivity * math.sqrt(plan.dimension)
-        epsilon = laplace_epsilon(self.scale, widest, plan.rounds)
+        epsilon = laplace_epsilon(self.spread, widest, plan.rounds)
         statement = (
-            f"({epsilon:.3g}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise scale={self.scale:g} "
-            f"on L1 sensitivity {widest:.3g} = sqrt({plan.dimension}) x {sensitivity:g}, basic composition"
+            f"({epsilon:.3g}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise "
+            f"scale={self.spread:g} on L1 sensitivity {widest:.3g} = sqrt({plan.dimension}) x {sensitivity:g}, "
+            "basic composition"
         )
         return Guarantee("dp", statement, epsilon, 0.0)
 
 
 def _noisy(plan: Plan) -> Plan:
-    """Behind noise the update has no bound any more."""
+    """Behind noise, or weights that were rescaled, the update has no bound any more."""
     return replace(plan, l2_bound=None)

@@ -1,6 +1,19 @@
 """Published tables as data: run the experiment behind one and print their numbers beside ours."""
 
 from fedleak.reproduction.cells import Cell, cells
-from fedleak.reproduction.table import Published, Table, load_table, table_names
+from fedleak.reproduction.evidence import Evidence, loss_factors
+from fedleak.reproduction.figures import draw_figures
+from fedleak.reproduction.table import Figure, Published, Table, load_table, table_names
 
-__all__ = ["Cell", "Published", "Table", "cells", "load_table", "table_names"]
+__all__ = [
+    "Cell",
+    "Evidence",
+    "Figure",
+    "Published",
+    "Table",
+    "cells",
+    "draw_figures",
+    "load_table",
+    "loss_factors",
+    "table_names",
+]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedleak.audit.rows import UTILITY, Row
 from fedleak.errors import RefusedError
 from fedleak.metrics import Interval, interval, share_interval
-from fedleak.reproduction.statistics import STATISTICS
+from fedleak.reproduction.evidence import Evidence
+from fedleak.reproduction.statistics import STATISTICS, Statistic
 from fedleak.reproduction.table import Table
 
-__all__ = ["Cell", "cells"]
+__all__ = ["Cell", "cells", "statistics_of"]
 
 BOOTSTRAP_SEED = 20260
 """Fixed: the same rows give the same intervals."""
@@ -35,44 +36,57 @@ class Cell:
         return asdict(self)
 
 
-def cells(name: str, table: Table, rows: Sequence[Row]) -> tuple[list[Cell], list[dict[str, Any]]]:
-    """(cells in the order of the rows, what failed and why)."""
+def statistics_of(name: str, table: Table) -> Mapping[str, Statistic]:
+    """The statistics that a table asks for, by name."""
     paper = name.partition("/")[0]
-    statistics = STATISTICS.get(paper, {})
-    unknown = [metric for metric in table.metrics if metric not in statistics]
+    known = STATISTICS.get(paper, {})
+    unknown = [metric for metric in table.metrics if metric not in known]
     if unknown:
         raise RefusedError(f"papers/{name}.toml: metrics {unknown} are not statistics of {paper}")
+    return {metric: known[metric] for metric in table.metrics}
+
+
+def cells(
+    name: str, table: Table, rows: Sequence[Row], evidence: Evidence | None = None
+) -> tuple[list[Cell], list[dict[str, Any]]]:
+    """(cells in the order of the rows, what failed and why)."""
+    statistics = statistics_of(name, table)
+    evidence = evidence or Evidence()
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if row.where.get("attack") != UTILITY:
-            groups.setdefault(tuple(row.where.get(key) for key in table.group_by), []).append(row)
+        where = table.renamed(row.where)
+        groups.setdefault(tuple(where.get(key) for key in table.group_by), []).append(row)
     found: list[Cell] = []
     failed: list[dict[str, Any]] = []
     for key, group in groups.items():
         where = {name: value for name, value in zip(table.group_by, key, strict=True) if value is not None}
+        federation = where.get("attack") == UTILITY
+        wanted = {metric: made for metric, made in statistics.items() if made.of_federation == federation}
+        if not wanted:
+            continue
         for row in group:
             if row.status not in ("ok", "diverged"):
                 failed.append({"where": {**where, "client": row.where.get("client")}, "reason": row.reason})
-        for metric in table.metrics:
+        for metric, statistic in wanted.items():
             values: list[float] = []
             clusters: list[tuple[Any, Any]] = []
             for row in group:
-                kept = [v for v in statistics[metric](row) if v is not None and math.isfinite(v)]
+                kept = [v for v in statistic.of(row, evidence) if v is not None and math.isfinite(v)]
                 values += kept
                 clusters += [(row.where.get("seed"), row.where.get("client"))] * len(kept)
             if not values:
                 reason = next((row.unavailable[m] for row in group for m in row.unavailable if m == metric), "")
                 failed.append({"where": where, "metric": metric, "reason": reason or "no example has this number"})
                 continue
-            ours = _interval(values, clusters)
+            ours = _interval(values, clusters, statistic.one)
             published = table.published_number(where, metric)
             found.append(Cell(where, metric, published, ours.mean, ours.low, ours.high, ours.n))
     return found, failed
 
 
-def _interval(values: Sequence[float], clusters: Sequence[tuple[Any, Any]]) -> Interval:
-    """A percentage of 0/1 outcomes gets an honest interval even where all agree; everything else the plain one."""
-    if set(values) <= {0.0, 100.0}:
-        share = share_interval([value / 100 for value in values], clusters, rng=BOOTSTRAP_SEED)
-        return Interval(100 * share.mean, 100 * share.low, 100 * share.high, share.n, share.resampled)
-    return interval(values, clusters, rng=BOOTSTRAP_SEED)
+def _interval(values: Sequence[float], clusters: Sequence[tuple[Any, Any]], one: float | None) -> Interval:
+    """Successes and failures get an honest interval even where all agree; everything else the plain one."""
+    if one is None:
+        return interval(values, clusters, rng=BOOTSTRAP_SEED)
+    share = share_interval([value / one for value in values], clusters, rng=BOOTSTRAP_SEED)
+    return Interval(one * share.mean, one * share.low, one * share.high, share.n, share.resampled)

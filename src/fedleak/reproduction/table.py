@@ -1,12 +1,16 @@
-"""A published table as a TOML file under papers/: the experiment as data, the published numbers beside it.
+"""A published table or figure as a TOML file under papers/: the experiment as data, their numbers beside it.
 
 title, paper, notes           words; `notes` says where the experiment deviates from the paper
 metrics                       which statistics make a row of cells (see statistics.py)
 group_by                      the keys of a row's `where` that make a cell; always attack and dataset
+[rename]                      a swept path to the short name it has in a cell: "protocol.epochs" = "E"
 [published_for]               the paper's numbers stand only beside these values, e.g. dataset = ["mnist"]
 [[published]]                 where = {attack = "dlg"} and the paper's number of each statistic
+[[figure]]                    what to draw from the run (see figures.py)
 [spec]                        an audit specification, shared by all scales
-[scale.smoke], [scale.full]   what each scale lays over it; `instead` is laid on top where the data set is missing
+[panel.NAME]                  laid over it for one part of the experiment; every part is a run of its own
+[scale.smoke], [scale.full]   what each scale lays over it; `instead` is laid on top where the data set is missing;
+                              [scale.smoke.panel.NAME] holds for one part only
 """
 
 from __future__ import annotations
@@ -14,13 +18,15 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedleak.audit.registry import did_you_mean
+from fedleak.audit.toml import merged
 from fedleak.errors import FedleakError, RefusedError
 
-__all__ = ["Published", "Table", "load_table", "table_names"]
+__all__ = ["Figure", "Published", "Table", "load_table", "table_names"]
 
 
 class Published(BaseModel):
@@ -34,8 +40,26 @@ class Published(BaseModel):
         return None if value is None else float(value)
 
 
+class Figure(BaseModel):
+    """One picture: cells against a swept value, curves over the iterations, or the pictures on the way.
+
+    `x` is a key of the cells ("sweep" only); `y` a statistic ("sweep"), or "loss" or "psnr" ("iterations"); `lines`
+    tell curves apart and `facets` the axes, each by keys of `where`.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    draw: Literal["sweep", "iterations", "pictures"] = "sweep"
+    x: str = ""
+    y: str = "psnr_all"
+    lines: list[str] = []
+    facets: list[str] = ["dataset"]
+    log_x: bool = False
+    log_y: bool = False
+
+
 class Table(BaseModel):
-    """One published table."""
+    """One published table or figure."""
 
     model_config = ConfigDict(extra="forbid")
     title: str
@@ -43,9 +67,12 @@ class Table(BaseModel):
     notes: str = ""
     metrics: list[str]
     group_by: list[str] = ["attack", "dataset"]
+    rename: dict[str, str] = {}
     published_for: dict[str, list[Any]] = {}
     published: list[Published] = []
+    figures: list[Figure] = Field(default=[], alias="figure")
     spec: dict[str, Any]
+    panels: dict[str, dict[str, Any]] = Field(default={}, alias="panel")
     scales: dict[str, dict[str, Any]] = Field(alias="scale")
 
     def published_number(self, where: Mapping[str, Any], metric: str) -> float | None:
@@ -56,6 +83,33 @@ class Table(BaseModel):
             if all(where.get(key) == value for key, value in entry.where.items()):
                 return entry.number(metric)
         return None
+
+    def renamed(self, where: Mapping[str, Any]) -> dict[str, Any]:
+        """A row's `where` with the short names. A short name that is there already is overruled, so that the `path`
+        of an image folder can be the name of its data set."""
+        plain = {key: value for key, value in where.items() if key not in self.rename}
+        return {**plain, **{short: where[path] for path, short in self.rename.items() if path in where}}
+
+    def parts(self, scale: str) -> dict[str, tuple[dict[str, Any], dict[str, Any] | None]]:
+        """Panel name to (specification, the same on the data that stands in where a data set is missing).
+
+        A table without panels is one part, named "".
+        """
+        if scale not in self.scales:
+            known = ", ".join(self.scales)
+            raise RefusedError(f"scale={scale!r}: choose one of {known}{did_you_mean(scale, self.scales)}")
+        over = dict(self.scales[scale])
+        instead, own = over.pop("instead", None), over.pop("panel", {})
+        found = {}
+        for name, panel in (self.panels or {"": {}}).items():
+            wanted = merged(merged(merged(self.spec, over), panel), own.get(name, {}))
+            found[name] = (wanted, None if instead is None else _standing_in(wanted, instead))
+        return found
+
+
+def _standing_in(wanted: Mapping[str, Any], instead: Mapping[str, Any]) -> dict[str, Any]:
+    # `data` is replaced, not merged: keys of one data set may mean nothing to another.
+    return {**merged(wanted, instead), "data": instead["data"]}
 
 
 def table_names() -> list[str]:
@@ -71,8 +125,6 @@ def table_names() -> list[str]:
 
 
 def load_table(name: str) -> Table:
-    from fedleak.audit.registry import did_you_mean
-
     known = table_names()
     if name not in known:
         raise RefusedError(f"table={name!r}: unknown{did_you_mean(name, known)}; `fedleak list tables` shows all")
