@@ -47,13 +47,14 @@ def stage(
     for number, count in enumerate(counts):
         pixels = torch.rand(count, shape[0], 4, 4, generator=rng)
         pixels = torch.nn.functional.interpolate(pixels, size=shape[1:], mode="bilinear").to(dtype)
-        label = torch.randperm(classes, generator=rng)[:count]
+        label = torch.randperm(classes, generator=rng).repeat(-(-count // classes))[:count]
         inputs = normal.apply(pixels)
         gradient = grad(lambda w, x=inputs, y=label: cross_entropy(network({**w, **network.buffers()}, x), y))(weights)
         payload: Gradients | Weights = Gradients(gradient)
         if sends == "weights":
             payload = Weights({name: weights[name] - lr * value for name, value in gradient.items()})
-        messages.append(Message(f"client-{number}", payload, {"samples": count}))
+        told = {"samples": count, "unique_labels": len(set(label.tolist()))}
+        messages.append(Message(f"client-{number}", payload, told))
         images.append(pixels)
         labels.append(label)
     setup = Setup(spec, shape, classes, normalisation=normal, disclosed=disclosed or {})

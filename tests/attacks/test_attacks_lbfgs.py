@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedleak.attacks.inversion.distances import UnitDifference
+from fedleak.attacks.inversion.dummies import Dummies
 from fedleak.attacks.inversion.lbfgs import LBFGS
-from fedleak.attacks.inversion.objective import Dummies, GradientMatch
+from fedleak.attacks.inversion.objective import GradientMatch
 from fedleak.learning.functional import Network, cross_entropy
 from fedleak.learning.updates import apparent_gradient
 from fedleak.models import build_model
@@ -71,11 +72,12 @@ def torch_iterates(function: Callable[[Tensor], Tensor], start: Tensor, steps: i
 @pytest.mark.parametrize("function", [quadratic, rosenbrock, wavy])
 @pytest.mark.parametrize(("history", "inner"), [(100, 20), (3, 1), (3, 7)])
 @pytest.mark.parametrize("tolerances", [(0.0, 0.0), (1e-7, 1e-9), (1e-2, 1e-3)])
+@pytest.mark.parametrize("waits", [True, False])
 def test_every_row_takes_torchs_iterates(
-    function: Callable[[Tensor], Tensor], history: int, inner: int, tolerances: tuple[float, float]
+    function: Callable[[Tensor], Tensor], history: int, inner: int, tolerances: tuple[float, float], waits: bool
 ) -> None:
     # Without a line search Rosenbrock explodes at lr 1, in torch too.
-    ours = LBFGS(1e-3 if function is rosenbrock else 0.3, history, inner, *tolerances)
+    ours = LBFGS(1e-3 if function is rosenbrock else 0.3, history, inner, *tolerances, waits=waits)
     points = 0.5 * torch.randn(4, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rivals = [torch_iterates(function, start, 6, ours) for start in points]
     state = ours.begin(points)
@@ -114,8 +116,9 @@ def test_one_inversion_takes_torchs_iterates(scene: Callable) -> None:
         torch.testing.assert_close(points[0], theirs[step], rtol=1e-5, atol=1e-7)
 
 
-def test_a_row_does_not_notice_its_neighbours() -> None:
-    ours = LBFGS(0.3, 4, 6, 0.0, 0.0)
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_row_does_not_notice_its_neighbours(waits: bool) -> None:
+    ours = LBFGS(0.3, 4, 6, 0.0, 0.0, waits=waits)
     points = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state, alone, own = ours.begin(points), points[2:3], ours.begin(points[2:3])
     for step in range(8):
@@ -128,8 +131,9 @@ def test_a_row_does_not_notice_its_neighbours() -> None:
         torch.testing.assert_close(points[where], alone[0], rtol=1e-9, atol=1e-12)
 
 
-def test_a_forgotten_row_begins_anew_and_the_others_go_on() -> None:
-    ours = LBFGS(0.3, 4, 6, 0.0, 0.0)
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_forgotten_row_begins_anew_and_the_others_go_on(waits: bool) -> None:
+    ours = LBFGS(0.3, 4, 6, 0.0, 0.0, waits=waits)
     start = torch.randn(2, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state, undisturbed = ours.begin(start), ours.begin(start)
     once = ours.advance(start, state, evaluated(wavy)).points
@@ -142,15 +146,17 @@ def test_a_forgotten_row_begins_anew_and_the_others_go_on() -> None:
     torch.testing.assert_close(again[1], second[1], rtol=1e-12, atol=1e-12)
 
 
-def test_a_row_that_meets_nan_stands_still_and_says_so() -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_row_that_meets_nan_stands_still_and_says_so(waits: bool) -> None:
     def evaluate(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         values, slopes = evaluated(quadratic)(points, rows)
         return torch.where(rows == 1, float("nan"), values), slopes
 
-    ours = LBFGS(1.0, 10, 5, 0.0, 0.0)
+    ours = LBFGS(1.0, 10, 5, 0.0, 0.0, waits=waits)
     start = torch.ones(3, SIZE, dtype=torch.float64)
     outcome = ours.advance(start, ours.begin(start), evaluate)
     assert outcome.broken.tolist() == [False, True, False]
+    assert outcome.evaluations.tolist() == [5, 1, 5]
     assert torch.equal(outcome.points[1], start[1])
     clean = ours.advance(start, ours.begin(start), evaluated(quadratic))
     assert torch.equal(outcome.points[0], clean.points[0])

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.inversion.distances import SquaredL2
-from fedleak.attacks.inversion.objective import Dummies, GradientMatch
+from fedleak.attacks.inversion.dummies import Dummies
+from fedleak.attacks.inversion.objective import GradientMatch
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Network, cross_entropy
 

@@ -18,8 +18,13 @@ from torch import Tensor
 from torch.func import grad
 
 from fedleak.attacks import ATTACKS, require
+from fedleak.attacks.inversion.adam import Adam
+from fedleak.attacks.inversion.class_inversion import ClassInversion
+from fedleak.attacks.inversion.cosine import Cosine
 from fedleak.attacks.inversion.dlg import DLG, gradient_scale
+from fedleak.attacks.inversion.dlm import DLM
 from fedleak.attacks.inversion.dlm_plus import DLMPlus
+from fedleak.attacks.inversion.idlg import IDLG
 from fedleak.components import configure, resolved
 from fedleak.errors import KnowledgeError, RefusedError
 from fedleak.learning.functional import Network, cross_entropy
@@ -43,22 +48,51 @@ def test_a_recipe_is_an_attack_that_says_what_it_does(cls: type) -> None:
     attack = cls()
     assert isinstance(attack, Attack)
     assert attack.yields is Reconstruction
-    assert "samples" in attack.needs
+    assert attack.needs == frozenset({"unique_labels" if cls is ClassInversion else "samples"})
     for section in ("Sees:", "Needs:", "Guarantees:"):
         assert section in inspect.getdoc(cls)
 
 
 def test_the_presets_of_the_paper() -> None:
     """dlm.txt section 5: L-BFGS with lr 1, history 100, 200 iterations for LeNet; Adam, 0.1, 4000 for the MLP."""
-    for cls in ATTACKS.values():
+    for cls in (DLG, IDLG, Cosine, DLM, DLMPlus):
         paper = resolved(cls(preset="paper"))
         expected = {"optimizer": "lbfgs", "lr": 1.0, "history": 100, "steps": 200, "restarts": 0, "spread": 1.0}
-        assert expected.items() <= paper.items()
-        assert (paper["max_step"], paper["patience"]) == (0.0, 0)
+        assert {name: paper[name] for name in expected} == expected
+        assert (paper["max_step"], paper["patience"], paper["tv"]) == (0.0, 0, 0.0)
         mlp = resolved(cls(preset="paper_mlp"))
-        assert {"optimizer": "adam", "lr": 0.1, "steps": 4000, "restarts": 0}.items() <= mlp.items()
-    assert (DLG(preset="paper").tolerance_grad, DLG(preset="paper").tolerance_change) == (1e-7, 1e-9)
-    assert DLMPlus(preset="paper").tolerance_change == 0
+        assert [mlp[name] for name in ("optimizer", "lr", "steps", "restarts")] == ["adam", 0.1, 4000, 0]
+        tolerances = (0.0, 0.0) if cls is DLMPlus else (1e-7, 1e-9)
+        assert (paper["tolerance_grad"], paper["tolerance_change"]) == tolerances
+    assert (DLM(preset="paper").gamma, DLM(preset="paper_mlp").gamma) == (120.0, 60.0)  # fig. 2
+    assert (DLM(preset="paper").gamma_rule, DLM(preset="paper").gamma_unit) == ("joint", 1.0)
+    for batch in (DLMPlus(preset="batch"), Cosine(preset="batch")):  # eq. 14
+        assert batch.steps == 300
+        assert batch.tv > 0
+
+
+def test_the_presets_of_other_papers() -> None:
+    """Geiping et al.: Adam on signs, step length 0.1 that falls three times; pli.txt appendix F: Adam, 0.3, 150."""
+    geiping = Cosine(preset="geiping", steps=80).make_optimiser()
+    assert isinstance(geiping, Adam)
+    assert (geiping.lr, geiping.signed, geiping.milestones) == (0.1, True, (30, 50, 70))
+    classes = resolved(ClassInversion())
+    assert [classes[name] for name in ("optimizer", "lr", "steps", "tv", "labels", "clamp", "spread")] == [
+        "adam",
+        0.3,
+        150,
+        0.01,
+        "yin",
+        True,
+        1.0,
+    ]
+
+
+@pytest.mark.parametrize("own", [{"signed": True}, {"decay": (0.5,)}, {"clamp": True}])
+def test_what_only_adam_can_do_is_refused_for_lbfgs(own: dict[str, object]) -> None:
+    with pytest.raises(pydantic.ValidationError, match=r"optimizer='adam' only"):
+        Cosine(**own)
+    assert Cosine(optimizer="adam", **own)
 
 
 def test_a_preset_fills_in_however_the_recipe_is_made_and_given_values_win() -> None:
@@ -99,9 +133,10 @@ def test_dlg_needs_more_from_weights_than_from_gradients() -> None:
 @pytest.mark.parametrize("cls", ATTACKS.values(), ids=ATTACKS)
 def test_missing_knowledge_is_named_before_any_computing(cls: type) -> None:
     seen = transcript(message(Gradients({"a": torch.ones(1)})))
-    with pytest.raises(KnowledgeError, match=r"needs samples.*client-0 in round 1"):
+    (need,) = cls.needs
+    with pytest.raises(KnowledgeError, match=rf"needs {need}.*client-0 in round 1"):
         require(cls(), seen)
-    with pytest.raises(KnowledgeError, match="samples"):
+    with pytest.raises(KnowledgeError, match=need):
         cls()(seen, rng=torch.Generator())
 
 

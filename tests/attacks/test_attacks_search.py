@@ -159,3 +159,29 @@ def test_progress_rises_to_the_whole() -> None:
 
 def test_no_victims_no_search() -> None:
     assert run(goals=()) == []
+
+
+def test_points_are_moved_into_the_box_after_every_step() -> None:
+    """The solution of victim 2 lies outside: the best point in the box is its corner."""
+    seen: list[Tensor] = []
+
+    def watched(points: Tensor, victims: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(points.clone())
+        return bowl(points, victims)
+
+    box = (torch.tensor([-1.0, -1.0]).double(), torch.tensor([2.0, 2.0]).double())
+    found = run(watched, goals=(0.0,) * 4, rules=Rules(steps=80), optimiser=Adam(lr=0.2), box=box)
+    assert all((points >= box[0]).all() and (points <= box[1]).all() for points in seen[1:])
+    assert found[2][0].point.tolist() == [2.0, 2.0]
+
+
+def test_evaluations_are_counted_for_every_attempt() -> None:
+    counts = dict.fromkeys(range(4), 0)
+
+    def counted(points: Tensor, victims: Tensor) -> tuple[Tensor, Tensor]:
+        for victim in victims.tolist():
+            counts[victim] += 1
+        return bowl(points, victims)
+
+    found = run(counted, rules=Rules(steps=25, restarts=1), width=2)
+    assert {victim: sum(a.evaluations for a in tries) for victim, tries in enumerate(found)} == counts

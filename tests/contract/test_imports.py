@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "attacks": BASE | {"learning", "models"},
     "metrics": BASE | {"learning", "models"},
     "audit": BASE | {"learning", "models", "data", "defenses", "federation", "attacks", "metrics", "transcript"},
+    "integrations": BASE | {"transcript", "defenses", "learning", "models"},
     "reproduction": BASE | {"audit", "metrics"},
     "report": BASE | {"audit", "metrics", "attacks"},
     "api": BASE | {"audit", "data", "defenses", "federation", "metrics", "report", "transcript"},

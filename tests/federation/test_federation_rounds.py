@@ -242,6 +242,13 @@ def test_label_counts_are_disclosed_only_on_request() -> None:
         assert message.disclosed == {"label_counts": [int((labels == c).sum()) for c in range(3)]}
 
 
+def test_the_number_of_distinct_labels_is_disclosed_only_on_request() -> None:
+    run = FedSGD(disclose=("unique_labels",))(problem(6, 3), identity, Seeds(17))
+    for message in run.transcript.round(1).received:
+        labels = run.truth.behind(1, message.sender).labels
+        assert message.disclosed == {"unique_labels": len(set(labels.tolist()))}
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [

@@ -44,4 +44,7 @@ def require(attack: Attack, transcript: Transcript) -> None:
 
 
 def _attacked(attack: Attack, transcript: Transcript) -> Round:
-    return transcript.round(getattr(attack, "round", 1))
+    """The round whose messages the attack reads: a later one than the attacked where it is given `until`."""
+    first = transcript.round(getattr(attack, "round", 1))
+    until = getattr(attack, "until", None)
+    return first if until is None else transcript.round(until)

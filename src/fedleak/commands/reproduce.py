@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def reproduce_command(
     out = out or Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
     rows: list[Row] = []
     folders: list[Path] = []
-    factors: dict[str, float] = {}
+    factors: dict[tuple[str, str], float] = {}
     chosen, display = choose_device(device), Display(quiet=quiet)
     for panel, (wanted, instead) in parts.items():
         if panel:
@@ -48,7 +49,8 @@ def reproduce_command(
         folders.append(out / panel if panel else out)
         spec, found_rows = _run(wanted, instead, seeds, data, folders[-1], chosen, jobs, display)
         factors.update(loss_factors(spec))
-        rows += found_rows
+        # In memory only: a row on disk knows nothing of the table it is for.
+        rows += [replace(row, where={**row.where, "panel": panel}) if panel else row for row in found_rows]
         build_report(folders[-1])
     evidence = Evidence(folders, factors)
     found, failed = cells(name, table, rows, evidence)

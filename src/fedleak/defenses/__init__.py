@@ -8,11 +8,13 @@ from typing import Any, cast
 from fedleak.defenses.base import Context, Defense, Guarantee, Plan, Stage
 from fedleak.defenses.clip import Clip
 from fedleak.defenses.compose import Chain, Identity, chain, identity
+from fedleak.defenses.dp_sgd import DPSGD
 from fedleak.defenses.noise import Gaussian, Laplace
 from fedleak.defenses.sparsify import Sparsify
 
 __all__ = [
     "DEFENSES",
+    "DPSGD",
     "Chain",
     "Clip",
     "Context",
@@ -35,6 +37,7 @@ DEFENSES: dict[str, type] = {
     "laplace": Laplace,
     "clip": Clip,
     "sparsify": Sparsify,
+    "dp_sgd": DPSGD,
 }
 
 

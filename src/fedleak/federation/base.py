@@ -16,7 +16,7 @@ from fedleak.types import Examples, ModelSpec, Normalisation, Progress, Recordin
 
 __all__ = ["FederationProtocol", "Known", "Problem", "Settings"]
 
-Known = Literal["samples", "batch_size", "epochs", "lr", "momentum", "label_counts"]
+Known = Literal["samples", "batch_size", "epochs", "lr", "momentum", "label_counts", "unique_labels"]
 """What a server can be assumed to know besides what crosses the wire."""
 
 

@@ -167,5 +167,6 @@ def send(
     facts: dict[str, Any] = {
         "samples": task.samples(),
         "label_counts": torch.bincount(labels, minlength=classes).tolist(),
+        "unique_labels": len(torch.unique(labels)),
     }
     return Message(task.client, defended, {name: value for name, value in facts.items() if name in disclose})

@@ -1,5 +1,6 @@
 """What a finding is worth: one number per example, matching, null baselines and honest intervals."""
 
+from fedleak.metrics.classes import class_hits, class_means
 from fedleak.metrics.intervals import Interval, bootstrap_means, interval, paired_difference, share_interval
 from fedleak.metrics.judge import Judgement, judge, utility
 from fedleak.metrics.labels import label_errors, wrong_labels
@@ -20,6 +21,8 @@ __all__ = [
     "Metric",
     "NotAvailable",
     "bootstrap_means",
+    "class_hits",
+    "class_means",
     "default_threshold",
     "interval",
     "judge",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import DataError, ShapeError
+from fedleak.metrics.classes import class_hits, class_means
 from fedleak.metrics.labels import wrong_labels
 from fedleak.metrics.match import match
 from fedleak.metrics.nulls import null_guesses
@@ -28,7 +29,8 @@ Scores = dict[str, list[float]]
 class Judgement:
     """What an attack on one client in one round amounts to.
 
-    Every list has one finite number per original, in the order of `truth.behind(round, sender)`.
+    Every list has one finite number per original, in the order of `truth.behind(round, sender)`; `attack_accuracy` has
+    one per class behind the message instead, in the order of the labels.
 
     `scores` is metric to numbers, `baselines` null baseline to the same. `unavailable` says why a metric that was asked
     for is missing. `found[i]` is False where no finite reconstruction was left for original i, so that its scores are
@@ -71,7 +73,8 @@ def judge(
 
     def case(guessed: Tensor, labels: Tensor | None) -> _Case:
         matching = match(guessed, original.inputs)
-        return _Case(matching.arrange(guessed), labels, original, matching.partner, threshold, data_root)
+        arranged = matching.arrange(guessed)
+        return _Case(guessed, arranged, labels, original, truth.private, matching.partner, threshold, data_root)
 
     real = case(inputs, found.labels)
     scores, unavailable = _score(asked, real)
@@ -111,9 +114,11 @@ def _behind(found: RecoveredImages, truth: Truth) -> Examples:
 class _Case:
     """All that a metric may read: reconstructions arranged like the originals, labels as the attack gave them."""
 
+    found: Tensor
     arranged: Tensor
     labels: Tensor | None
     original: Examples
+    private: Examples
     partner: Tensor
     threshold: float
     data_root: Path | None
@@ -130,6 +135,12 @@ def _label_errors(case: _Case) -> Tensor | NotAvailable:
     return wrong_labels(case.labels, case.original.labels, case.partner)
 
 
+def _attack_accuracy(case: _Case) -> Tensor | NotAvailable:
+    if case.labels is None:
+        return NotAvailable("the attack names no labels")
+    return class_hits(case.found, case.labels, torch.unique(case.original.labels), *class_means(case.private))
+
+
 _ARITHMETIC: dict[str, Callable[[_Case], Tensor | NotAvailable]] = {
     "mse": lambda case: mse(case.arranged, case.original.inputs),
     "psnr": lambda case: psnr(case.arranged, case.original.inputs),
@@ -137,6 +148,7 @@ _ARITHMETIC: dict[str, Callable[[_Case], Tensor | NotAvailable]] = {
     "lpips": lambda case: lpips(case.arranged, case.original.inputs, case.data_root),
     "recovered": _recovered,
     "label_errors": _label_errors,
+    "attack_accuracy": _attack_accuracy,
 }
 
 

@@ -56,6 +56,15 @@ METRICS: dict[str, Metric] = {
         "labels",
         1.0,
     ),
+    "attack_accuracy": Metric(
+        "attack_accuracy",
+        "share",
+        "higher",
+        "1 per class where the picture found for it is more similar (SSIM) to that class's mean private image than to "
+        "any other's",
+        "images",
+        0.0,
+    ),
     "utility": Metric(
         "utility",
         "share",

@@ -77,7 +77,6 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
     },
     "pli": {
         "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
-        "label_errors": _plain("label_errors"),
     },
 }
 """By paper: the same word means different averages in different papers."""

@@ -44,7 +44,8 @@ class Figure(BaseModel):
     """One picture: cells against a swept value, curves over the iterations, or the pictures on the way.
 
     `x` is a key of the cells ("sweep" only); `y` a statistic ("sweep"), or "loss" or "psnr" ("iterations"); `lines`
-    tell curves apart and `facets` the axes, each by keys of `where`.
+    tell curves apart and `facets` the axes, each by keys of `where` (`panel` among them). What lacks one of the keys
+    `x` and `lines` is not part of the figure.
     """
 
     model_config = ConfigDict(extra="forbid")

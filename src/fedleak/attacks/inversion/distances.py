@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-__all__ = ["Distance", "SquaredL2", "UnitDifference"]
+__all__ = ["Distance", "JointDistance", "SquaredL2", "UnitDifference", "per_problem", "squared_norm"]
 
 TINY = 1e-12
 """Below this norm a gradient has no direction; dividing by it would make a number that is not finite."""
@@ -34,13 +34,31 @@ class Distance(Protocol):
     def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]: ...
 
 
-def _squared(tensors: Sequence[Tensor]) -> Tensor:
+@runtime_checkable
+class JointDistance(Protocol):
+    """A distance with unknowns of its own, one number each in `start`, which are searched beside the dummies."""
+
+    @property
+    def start(self) -> tuple[float, ...]: ...
+
+    def prepare(self, target: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
+
+    def unit(self, target: Sequence[Tensor]) -> Tensor: ...
+
+    def joint(
+        self, gradient: Sequence[Tensor], target: Sequence[Tensor], unknown: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+        """Values, their derivatives with respect to the gradient, and with respect to the unknowns (b, n)."""
+        ...
+
+
+def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
     """The squared norm over all tensors, one per problem."""
     flat = [t.reshape(len(t), -1) for t in tensors]
     return torch.stack([torch.linalg.vecdot(f, f) for f in flat]).sum(dim=0)
 
 
-def _per_problem(values: Tensor, like: Tensor) -> Tensor:
+def per_problem(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.dim() - 1))
 
 
@@ -54,11 +72,11 @@ class SquaredL2:
         return tuple(target)
 
     def unit(self, target: Sequence[Tensor]) -> Tensor:
-        return self.factor * _squared(target)
+        return self.factor * squared_norm(target)
 
     def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         apart = [g - t for g, t in zip(gradient, target, strict=True)]
-        value = self.factor * _squared(apart)
+        value = self.factor * squared_norm(apart)
         return value, tuple(a.mul_(2 * self.factor) for a in apart)
 
 
@@ -77,12 +95,12 @@ class UnitDifference:
     def prepare(self, target: Sequence[Tensor]) -> tuple[Tensor, ...]:
         parts = []
         for group in self._groups(target):
-            norm = _squared(group).sqrt().clamp(min=TINY)
-            parts += [-t / _per_problem(norm, t) for t in group]  # minus: one fused operation less per evaluation
+            norm = squared_norm(group).sqrt().clamp(min=TINY)
+            parts += [-t / per_problem(norm, t) for t in group]  # minus: one fused operation less per evaluation
         return tuple(parts)
 
     def unit(self, target: Sequence[Tensor]) -> Tensor:
-        return torch.full_like(_squared(target), self.factor)
+        return torch.full_like(squared_norm(target), self.factor)
 
     def _groups(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         return [[t] for t in tensors] if self.per_layer else [list(tensors)]
@@ -92,13 +110,13 @@ class UnitDifference:
         weight = self.factor / len(groups)
         values, slopes = [], []
         for mine, theirs in groups:
-            scale = 1 / _squared(mine).sqrt().clamp(min=TINY)
-            apart = [torch.addcmul(t, g, _per_problem(scale, g)) for g, t in zip(mine, theirs, strict=True)]
-            value = _squared(apart)
+            scale = 1 / squared_norm(mine).sqrt().clamp(min=TINY)
+            apart = [torch.addcmul(t, g, per_problem(scale, g)) for g, t in zip(mine, theirs, strict=True)]
+            value = squared_norm(apart)
             # With u the unit gradient, t the unit target, a = u - t and v = |a|^2 the value itself:
             # dv/dg = 2/|g| (a - (v/2) u) = 2/|g| ((1 - v/2) a - (v/2) t). No cosine, hence no cancellation.
             near, far = 2 * weight * scale * (1 - value / 2), weight * scale * value
             for a, t in zip(apart, theirs, strict=True):
-                slopes.append(a.mul_(_per_problem(near, a)).addcmul_(t, _per_problem(far, t)))
+                slopes.append(a.mul_(per_problem(near, a)).addcmul_(t, per_problem(far, t)))
             values.append(weight * value)
         return torch.stack(values).sum(dim=0), tuple(slopes)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from pydantic import Field, PositiveFloat
 
 from fedleak.attacks.inversion.distances import SquaredL2
-from fedleak.attacks.inversion.engine import Recipe, invert
-from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, InversionSettings
+from fedleak.attacks.inversion.engine import invert
+from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
 from fedleak.attacks.knowledge import known, require
 from fedleak.components import component
 from fedleak.errors import RefusedError
@@ -18,14 +19,13 @@ from fedleak.types import Gradients, Message, Progress, Reconstruction, Setup, T
 
 __all__ = ["DLG", "gradient_scale"]
 
-TORCH_TOLERANCES: Mapping[str, Any] = {"tolerance_grad": 1e-7, "tolerance_change": 1e-9}
-
 
 @component
 class DLG(InversionSettings):
-    """Match the gradient itself: the squared distance between the dummies' gradient and the client's (eq. 10, k = 1).
+    """Match the gradient itself: the squared distance between the dummies' gradient and `scale` times the client's.
 
-    The presets of the paper keep torch's default tolerances; "strong" sets them to 0, bounds the steps and restarts.
+    A `scale` of 1 is DLG; others are dlm.txt eq. 10 and table 2. The presets of the paper keep torch's default
+    tolerances; "strong" sets them to 0, bounds the steps and restarts.
 
     Sees: the broadcast weights and what each client sent back, the network and its loss.
     Needs: the number of images behind a message; from weights also the learning rate and the number of local steps
@@ -45,20 +45,12 @@ class DLG(InversionSettings):
         "paper_mlp": PAPER_MLP,
     }
 
+    preset: Preset = "strong"
+    scale: PositiveFloat = Field(default=1.0, description="k of eq. 10: what the client's gradient is multiplied by")
+
     def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> Reconstruction:
         require(self, seen)
-        recipe = Recipe(
-            distance=SquaredL2(),
-            optimiser=self.make_optimiser(),
-            rules=self.make_rules(),
-            scale=gradient_scale,
-            goal=self.goal,
-            spread=self.spread,
-            candidates=self.candidates,
-            round=self.round,
-            snapshots=self.snapshots,
-            chunk=self.chunk,
-        )
+        recipe = self.make_recipe(SquaredL2(), scale=gradient_scale, times=self.scale)
         return invert(seen, recipe, rng=rng, progress=progress)
 
 

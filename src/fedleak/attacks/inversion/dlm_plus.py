@@ -9,8 +9,8 @@ import torch
 from pydantic import Field, PositiveFloat
 
 from fedleak.attacks.inversion.distances import UnitDifference
-from fedleak.attacks.inversion.engine import Recipe, invert
-from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, InversionSettings
+from fedleak.attacks.inversion.engine import invert
+from fedleak.attacks.inversion.settings import BATCH, PAPER, PAPER_MLP, InversionSettings
 from fedleak.attacks.knowledge import require
 from fedleak.components import component
 from fedleak.types import Gradients, Progress, Reconstruction, Transcript, Weights, silent
@@ -27,9 +27,11 @@ class DLMPlus(InversionSettings):
 
     The text leaves the scope of the norm open; over all parameters the objective equals 2 (1 - cosine). The objective
     is multiplied by `factor` and torch's tolerances are set to 0 in every preset: with them L-BFGS stops the
-    normalised objective at 20 to 30 dB.
+    normalised objective at 20 to 30 dB. For several images a term for their total variation helps (`tv`, eq. 14); its
+    weight stands beside the objective without the factor.
 
-    Sees: the broadcast weights and what each client sent back, the network and its loss.
+    Sees: the broadcast weights and what each client sent back in that round or in round `until`, the network and
+    its loss.
     Needs: the number of images behind a message; no learning rate, no number of local steps.
     Guarantees: nothing is read but the transcript; of several starts the one with the smallest objective counts.
     """
@@ -44,24 +46,18 @@ class DLMPlus(InversionSettings):
         "strong": {},
         "paper": {**PAPER, "goal": FLOAT_FLOOR},
         "paper_mlp": {**PAPER_MLP, "goal": FLOAT_FLOOR},
+        "batch": BATCH,
     }
+    preset: Literal["strong", "paper", "paper_mlp", "batch"] = "strong"
 
     norm: Literal["global", "layer"] = Field(
         default="global", description="norm over all parameters, or tensor by tensor"
     )
     factor: PositiveFloat = Field(default=1000.0, description="what the objective is multiplied by")
 
+    until: int | None = Field(default=None, description="what was sent in this later round; none: in the same round")
+
     def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> Reconstruction:
         require(self, seen)
-        recipe = Recipe(
-            distance=UnitDifference(factor=self.factor, per_layer=self.norm == "layer"),
-            optimiser=self.make_optimiser(),
-            rules=self.make_rules(),
-            goal=self.goal,
-            spread=self.spread,
-            candidates=self.candidates,
-            round=self.round,
-            snapshots=self.snapshots,
-            chunk=self.chunk,
-        )
-        return invert(seen, recipe, rng=rng, progress=progress)
+        distance = UnitDifference(factor=self.factor, per_layer=self.norm == "layer")
+        return invert(seen, self.make_recipe(distance, self.factor, until=self.until), rng=rng, progress=progress)

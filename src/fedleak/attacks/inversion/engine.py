@@ -6,42 +6,29 @@ one batch; a victim whose update cannot be used is refused with the reason, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from fedleak.attacks.inversion.distances import Distance
-from fedleak.attacks.inversion.objective import Dummies, GradientMatch
+from fedleak.attacks.inversion.distances import Distance, JointDistance
+from fedleak.attacks.inversion.dummies import Dummies
+from fedleak.attacks.inversion.labels import LabelRule
+from fedleak.attacks.inversion.objective import GradientMatch
 from fedleak.attacks.inversion.optim import RowOptimiser
+from fedleak.attacks.inversion.priors import Prior
 from fedleak.attacks.inversion.search import Attempt, Rules, search
 from fedleak.attacks.inversion.tracing import candidate_steps, trace_of
-from fedleak.attacks.knowledge import known
+from fedleak.attacks.inversion.victims import Victim, as_sent, attacked_round, network_of, victims_of
 from fedleak.errors import RefusedError
-from fedleak.learning.functional import Network, loss_named
-from fedleak.learning.updates import apparent_gradient
-from fedleak.models import build_model
+from fedleak.learning.functional import loss_named
 from fedleak.seeding import Seeds
-from fedleak.types import (
-    Message,
-    Progress,
-    Reconstruction,
-    RecoveredImages,
-    Round,
-    Setup,
-    Transcript,
-    Weights,
-    silent,
-)
+from fedleak.types import Message, Progress, Reconstruction, RecoveredImages, Round, Setup, Transcript, Weights, silent
 
-__all__ = ["Recipe", "as_sent", "invert"]
-
-
-def as_sent(setup: Setup, message: Message) -> float:
-    """The apparent gradient is matched as it is."""
-    return 1.0
+__all__ = ["Recipe", "invert"]
 
 
 @dataclass(frozen=True)
@@ -49,29 +36,31 @@ class Recipe:
     """What distinguishes one inversion from another.
 
     `scale(setup, message)` multiplies the apparent gradient: DLG turns a difference of weights into a gradient with
-    it. `goal` is the squared distance, as a share of the squared norm of the update, at which a victim is solved.
-    Of `candidates` starts that are drawn, with a standard deviation of `spread` in the images, the one with the
-    smallest objective is begun with.
+    it; what is matched is `times` that. `count` names the knowledge that says how many images there are. `goal` is the
+    squared distance, as a share of the squared norm of the update, at which a victim is solved. Of `candidates` starts
+    that are drawn, with a standard deviation of `spread` in the images, the one with the smallest objective is begun
+    with. With `clamp` pixels are moved into [0, 1] after every step. `known_labels` and `warm_starts` (pixels) are by
+    sender; they win over what is read off or drawn.
     """
 
-    distance: Distance
+    distance: Distance | JointDistance
     optimiser: RowOptimiser[Any]
     rules: Rules
     scale: Callable[[Setup, Message], float] = as_sent
+    times: float = 1.0
+    count: str = "samples"
+    labels: LabelRule = "joint"
+    prior: Prior | None = None
     goal: float = 0.0
     spread: float = 1.0
     candidates: int = 1
     round: int = 1
+    until: int | None = None
     snapshots: int = 0
     chunk: int = 64
-
-
-@dataclass(frozen=True, eq=False)
-class _Victim:
-    at: int
-    message: Message
-    images: int
-    target: tuple[Tensor, ...]
+    clamp: bool = False
+    known_labels: Mapping[str, Tensor] | None = None
+    warm_starts: Mapping[str, Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +70,7 @@ class _Found:
     dummies: Dummies
     attempts: list[Attempt]
     best: Attempt
+    labels: Tensor
 
 
 def invert(seen: Transcript, recipe: Recipe, *, rng: torch.Generator, progress: Progress = silent) -> Reconstruction:
@@ -88,14 +78,23 @@ def invert(seen: Transcript, recipe: Recipe, *, rng: torch.Generator, progress: 
 
     Sees: the weights broadcast in that round, what each client sent, the loss, and the number of images behind it.
     """
-    setup, round_ = seen.setup, seen.round(recipe.round)
+    setup, round_ = seen.setup, attacked_round(seen, recipe.round, recipe.until)
     seeds = Seeds(int(torch.randint(0, 2**62, (1,), generator=rng)))
-    victims, refused = _victims(setup, round_, recipe)
+    victims, refused = victims_of(
+        setup,
+        round_,
+        scale=recipe.scale,
+        count=recipe.count,
+        rule=recipe.labels,
+        rng=seeds.generator("labels"),
+        times=recipe.times,
+        labels=recipe.known_labels,
+    )
     found: dict[int, _Found] = {}
-    notes: dict[str, Any] = {"chunk": recipe.chunk, "evaluations": 0}
+    notes: dict[str, Any] = {"chunk": recipe.chunk, "evaluations": 0, "labels": recipe.labels}
     before, total = 0, len(victims) * recipe.rules.steps
-    for images in sorted({victim.images for victim in victims}):
-        bucket = [victim for victim in victims if victim.images == images]
+    for images, fixed in sorted({(victim.images, victim.labels is not None) for victim in victims}):
+        bucket = [v for v in victims if (v.images, v.labels is not None) == (images, fixed)]
         part = _part(progress, before, total)
         before += len(bucket) * recipe.rules.steps
         try:
@@ -110,99 +109,102 @@ def invert(seen: Transcript, recipe: Recipe, *, rng: torch.Generator, progress: 
     return Reconstruction(recovered, trace_of(setup, best, recipe.snapshots), notes)
 
 
-def _victims(setup: Setup, round_: Round, recipe: Recipe) -> tuple[list[_Victim], dict[int, str]]:
-    victims, refused = [], {}
-    for at, message in enumerate(round_.received):
-        try:
-            images = _images(setup, message)
-            scale = recipe.scale(setup, message)
-            target = tuple(value * scale for value in apparent_gradient(round_, message).values())
-            victims.append(_Victim(at, message, images, target))
-        except RefusedError as reason:
-            refused[at] = str(reason)
-    return victims, refused
-
-
-def _images(setup: Setup, message: Message) -> int:
-    samples = known(setup, message).get("samples")
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
-        raise RefusedError(f"{message.sender}: samples={samples!r}: must be a whole number of images, at least 1")
-    return samples
-
-
 def _search_bucket(
     setup: Setup,
     round_: Round,
     recipe: Recipe,
-    bucket: Sequence[_Victim],
+    bucket: Sequence[Victim],
     seeds: Seeds,
     notes: dict[str, Any],
     progress: Progress,
 ) -> dict[int, _Found]:
     """All victims with the same number of images, as one batch."""
-    dummies = Dummies(bucket[0].images, setup.input_shape, setup.classes)
+    start = recipe.distance.start if isinstance(recipe.distance, JointDistance) else ()
+    soft = bucket[0].labels is None
+    dummies = Dummies(bucket[0].images, setup.input_shape, setup.classes, soft, start)
     objective = _objective(setup, round_, recipe, dummies)
     if objective.fallback:
         notes["fallback"] = objective.fallback
     stacked = [torch.stack(parts) for parts in zip(*(victim.target for victim in bucket), strict=True)]
     # An update too large for its own square has no share to reach: it diverges, and is not solved for that.
     goals = (recipe.goal * recipe.distance.unit(stacked)).nan_to_num(nan=0.0, posinf=0.0).tolist()
-    targets = recipe.distance.prepare(stacked)
-    like = targets[0]
-    selected: dict[tuple[int, ...], list[Tensor]] = {}
+    given = recipe.distance.prepare(stacked)
+    like = given[0]
+    if not soft:
+        fixed = torch.stack([victim.labels for victim in bucket if victim.labels is not None]).to(like.device)
+        given = (*given, F.one_hot(fixed, setup.classes).to(like.dtype))
+    select = _Selection(given)
 
-    def evaluate(points: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        notes["evaluations"] += len(points)
-        key = tuple(which.tolist())
-        if key not in selected:  # the batch changes rarely, and its targets are the largest tensors of the search
-            selected.clear()
-            selected[key] = [target[which] for target in targets]
-        return objective(points, selected[key])
-
-    def draw(victim: int, number: int) -> Tensor:
-        rng = seeds.generator(bucket[victim].message.sender, number)
-        starts = dummies.draw(rng, recipe.candidates, recipe.spread).to(dtype=like.dtype, device=like.device)
+    def draw(number: int, attempt: int) -> Tensor:
+        sender = bucket[number].message.sender
+        warm = (recipe.warm_starts or {}).get(sender)
+        starts = dummies.draw(seeds.generator(sender, attempt), recipe.candidates, recipe.spread).to(like)
+        if warm is not None and warm.numel() == dummies.pixels and attempt == 0:
+            starts = starts[:1]
+            starts[0, : dummies.pixels] = setup.normalisation.apply(warm.to(like)).flatten()
         if len(starts) == 1:
             return starts[0]
-        values, _ = evaluate(starts, torch.full((len(starts),), victim, device=like.device))
+        notes["evaluations"] += len(starts)
+        values, _ = objective(starts, select(torch.full((len(starts),), number, device=like.device)))
         return starts[int(values.nan_to_num(nan=float("inf")).argmin())]
 
     attempts = search(
-        evaluate,
+        lambda points, which: objective(points, select(which)),
         draw,
         goals,
         recipe.optimiser,
         recipe.rules,
         width=recipe.chunk,
         keep=candidate_steps(recipe.rules.steps) if recipe.snapshots else frozenset(),
+        box=dummies.box(setup.normalisation, like) if recipe.clamp else None,
         progress=progress,
     )
     notes["chunk"] = min(notes["chunk"], objective.piece)
-    return {
-        victim.at: _Found(dummies, tries, min(tries, key=lambda attempt: attempt.best))
-        for victim, tries in zip(bucket, attempts, strict=True)
-    }
+    notes["evaluations"] += sum(attempt.evaluations for tries in attempts for attempt in tries)
+    if objective.uncaptured:
+        notes["uncaptured"] = objective.uncaptured
+    return {victim.at: _found(dummies, victim, tries) for victim, tries in zip(bucket, attempts, strict=True)}
+
+
+def _found(dummies: Dummies, victim: Victim, attempts: list[Attempt]) -> _Found:
+    best = min(attempts, key=lambda attempt: attempt.best)
+    assert best.point is not None
+    labels = dummies.logits(best.point[None])[0].argmax(dim=-1) if victim.labels is None else victim.labels
+    return _Found(dummies, attempts, best, labels)
+
+
+class _Selection:
+    """What is given, for the victims of a batch. The batch changes rarely, and targets are the largest tensors there
+    are; the same tensor of victims is recognised without a look at its values, for which the host would have to wait.
+    """
+
+    def __init__(self, given: Sequence[Tensor]) -> None:
+        self.given = given
+        self.which: Tensor | None = None
+        self.key: tuple[int, ...] = ()
+        self.parts: list[Tensor] = []
+
+    def __call__(self, which: Tensor) -> list[Tensor]:
+        if which is not self.which:
+            key = tuple(which.tolist())
+            if key != self.key:
+                self.key, self.parts = key, [one[which] for one in self.given]
+            self.which = which
+        return self.parts
 
 
 def _objective(setup: Setup, round_: Round, recipe: Recipe, dummies: Dummies) -> GradientMatch:
     broadcast = round_.broadcast
     assert isinstance(broadcast, Weights)  # apparent_gradient refused every victim otherwise
-    device = next(iter(broadcast.tensors.values())).device
-    module = build_model(setup.model, setup.input_shape, setup.classes).to(device)
-    shapes = {name: value.shape for name, value in module.named_parameters()}
-    if shapes != {name: value.shape for name, value in broadcast.tensors.items()}:
-        raise RefusedError(
-            f"model={setup.model.name!r}: its parameters are not those that were broadcast, in name or shape; "
-            "give the network that the federation trained"
-        )
     return GradientMatch(
-        Network(module),
+        network_of(setup, broadcast),
         broadcast.tensors,
         broadcast.buffers,
         loss_named(setup.loss),
         dummies,
         recipe.distance,
         recipe.chunk,
+        recipe.prior,
     )
 
 
@@ -215,13 +217,12 @@ def _recovered(setup: Setup, round_: Round, message: Message, found: _Found | No
     point = found.best.point
     assert point is not None
     images = setup.normalisation.undo(found.dummies.inputs(point[None])[0])
-    labels = found.dummies.logits(point[None])[0].argmax(dim=-1)
     if found.best.best == float("inf"):
         why = f"no start gave a finite objective ({len(found.attempts)} tried)"
         return RecoveredImages(
-            message.sender, round_.index, images, labels, float("inf"), status="diverged", reason=why
+            message.sender, round_.index, images, found.labels, float("inf"), status="diverged", reason=why
         )
-    return RecoveredImages(message.sender, round_.index, images, labels, found.best.best)
+    return RecoveredImages(message.sender, round_.index, images, found.labels, found.best.best)
 
 
 def _part(progress: Progress, before: int, total: int) -> Progress:

@@ -40,9 +40,14 @@ class LBFGSState:
     length: Tensor
     slope: Tensor
     value: Tensor
+    waits: bool = True
+    """Whether the host may ask which rows something holds for; it would have to wait for a GPU."""
+    most: int = 0
+    """How many pairs any row can have been offered, known without asking."""
 
     def take(self, rows: Tensor) -> LBFGSState:
-        return LBFGSState(**{name: value[rows] for name, value in vars(self).items()})
+        tensors = {name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return LBFGSState(**tensors, waits=self.waits, most=self.most)
 
     def forget(self, rows: Tensor) -> None:
         for name in ("count", "iterations"):
@@ -53,30 +58,33 @@ class LBFGSState:
         self.scale[rows] = 1
 
     def remember(self, step: Tensor, change: Tensor, wanted: Tensor) -> None:
-        """Store one pair in every wanted row that has enough curvature, over its oldest pair when the ring is full."""
-        curvature = torch.linalg.vecdot(change, step)
-        rows = (wanted & (curvature > CURVATURE_FLOOR)).nonzero().squeeze(1)
-        if len(rows) == 0:
-            return
-        step, change, curvature = step[rows], change[rows], curvature[rows]
-        history = self.steps.shape[1]
-        slot = self.count[rows] % history
-        self.steps[rows, slot], self.changes[rows, slot] = step, change
-        full = rows[self.count[rows] >= history]
-        if len(full) > 0:
-            self.upper[full] = self.upper[full].roll((-1, -1), dims=(1, 2))
-        self.count[rows] += 1
-        used, order = self._oldest_first()
-        steps = self.steps[:, :used] if len(rows) == len(self.count) else self.steps[rows, :used]
-        newest = self.count[rows].clamp(max=history) - 1
-        column = _along(steps, change).gather(1, order[rows])
-        older = torch.arange(used, device=rows.device) <= newest[:, None]
-        self.upper[rows, :used, newest] = torch.where(older, column, 0)
-        self.upper[rows, newest, :] = torch.where(self._last(newest), curvature[:, None], 0)
-        self.scale[rows] = curvature / torch.linalg.vecdot(change, change)
+        """Store one pair in every wanted row that has enough curvature, over its oldest pair when the ring is full.
 
-    def _last(self, newest: Tensor) -> Tensor:
-        return torch.arange(self.upper.shape[2], device=newest.device) == newest[:, None]
+        All rows are computed and the wanted ones kept, so that nobody need ask which they are.
+        """
+        curvature = torch.linalg.vecdot(change, step)
+        wanted = wanted & (curvature > CURVATURE_FLOOR)
+        if self.waits and not wanted.any():
+            return
+        history, rows = self.steps.shape[1], torch.arange(len(wanted), device=wanted.device)
+        slot, wide = self.count % history, wanted[:, None]
+        self.steps[rows, slot] = torch.where(wide, step, self.steps[rows, slot])
+        self.changes[rows, slot] = torch.where(wide, change, self.changes[rows, slot])
+        if self.most >= history:
+            full = wanted & (self.count >= history)
+            self.upper = torch.where(full[:, None, None], self.upper.roll((-1, -1), dims=(1, 2)), self.upper)
+        self.count = self.count + wanted
+        self.most += 1
+        used, order = self._oldest_first()
+        newest = (self.count.clamp(max=history) - 1).clamp(min=0)
+        place = torch.arange(history, device=wanted.device)
+        column = torch.zeros_like(self.upper[:, :, 0])
+        column[:, :used] = _along(self.steps[:, :used], change).gather(1, order)
+        column = torch.where(place <= newest[:, None], column, 0)
+        self.upper[rows, :, newest] = torch.where(wide, column, self.upper[rows, :, newest])
+        row = torch.where(place == newest[:, None], curvature[:, None], 0)
+        self.upper[rows, newest, :] = torch.where(wide, row, self.upper[rows, newest, :])
+        self.scale = torch.where(wanted, curvature / torch.linalg.vecdot(change, change), self.scale)
 
     def _oldest_first(self) -> tuple[int, Tensor]:
         """How many slots are in use in any row, and per row those slots from oldest to newest.
@@ -84,7 +92,7 @@ class LBFGSState:
         Slots that a row has not filled hold zero vectors and a unit diagonal: they contribute nothing.
         """
         history = self.steps.shape[1]
-        used = min(int(self.count.max()), history)
+        used = min(int(self.count.max()) if self.waits else self.most, history)
         begin = torch.where(self.count > history, self.count % history, 0)
         return used, (torch.arange(used, device=self.count.device) + begin[:, None]) % max(used, 1)
 
@@ -130,6 +138,9 @@ class LBFGS:
     tolerance_grad: float = 1e-7
     tolerance_change: float = 1e-9
     max_step: float = 0.0
+    waits: bool | None = None
+    """Whether rows that stand still are left out of an evaluation; none: on a CPU they are, on a GPU it costs more than
+    it saves, since the host must wait to know them."""
 
     def begin(self, points: Tensor) -> LBFGSState:
         rows, size = points.shape
@@ -144,23 +155,26 @@ class LBFGS:
             length=points.new_zeros(rows),
             slope=torch.zeros_like(points),
             value=points.new_zeros(rows),
+            waits=not points.is_cuda if self.waits is None else self.waits,
         )
 
     def advance(self, points: Tensor, state: LBFGSState, evaluate: Evaluate) -> Outcome:
         count = len(points)
         points = points.clone()
         moving = torch.ones(count, dtype=torch.bool, device=points.device)
+        every, evaluations = torch.arange(count, device=points.device), torch.zeros_like(state.count)
         finished, broken = torch.zeros_like(moving), torch.zeros_like(moving)
         values, slopes = points.new_zeros(count), torch.zeros_like(points)
         began = values
         for inner in range(self.inner):
-            rows = moving.nonzero().squeeze(1)
+            rows = moving.nonzero().squeeze(1) if state.waits and not moving.all() else every
             if len(rows) == 0:
                 break
-            if len(rows) == count:
+            if rows is every:
                 values, slopes = evaluate(points, rows)
             else:
                 values[rows], slopes[rows] = evaluate(points[rows], rows)
+            evaluations = evaluations + moving
             if inner == 0:
                 began = values.clone()
             bad = moving & ~(values.isfinite() & slopes.isfinite().all(dim=1))
@@ -172,7 +186,7 @@ class LBFGS:
                 moving = moving & ~(small | ((values - state.value).abs() < self.tolerance_change))
             moving, stuck = self._move(points, values, slopes, state, moving)
             finished = finished | stuck
-        return Outcome(points, began, finished, broken)
+        return Outcome(points, began, finished, broken, evaluations)
 
     def _move(
         self, points: Tensor, values: Tensor, slopes: Tensor, state: LBFGSState, moving: Tensor

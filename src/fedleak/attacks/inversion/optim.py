@@ -37,7 +37,8 @@ S = TypeVar("S", bound=RowState)
 class Outcome:
     """What one advance did to every row.
 
-    `values` is the objective where the advance began. `finished` rows will never move again (a tolerance was met);
+    `values` is the objective where the advance began, `evaluations` how often a row that could still move was
+    evaluated. `finished` rows will never move again (a tolerance was met);
     `broken` rows met a value or slope that is not finite, and stand where they met it.
     """
 
@@ -45,6 +46,7 @@ class Outcome:
     values: Tensor
     finished: Tensor
     broken: Tensor
+    evaluations: Tensor
 
 
 class RowOptimiser(Protocol[S]):

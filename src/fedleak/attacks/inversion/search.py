@@ -62,6 +62,7 @@ class Attempt:
     trace: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
     snapshots: dict[int, Tensor] = field(default_factory=dict)
+    evaluations: int = 0
     ending: Ending = "running"
 
     @property
@@ -78,12 +79,14 @@ def search(
     *,
     width: int,
     keep: frozenset[int] = frozenset(),
+    box: tuple[Tensor, Tensor] | None = None,
     progress: Progress = silent,
 ) -> list[list[Attempt]]:
     """All attempts of every victim, in order.
 
     `evaluate(points, victims)` gives values and slopes, `draw(victim, number)` a start; at most `width` attempts run
-    at once; `keep` names the steps at which points are kept. Progress counts outer steps: a victim counts at most one
+    at once; `keep` names the steps at which points are kept; after every step points are moved into the `box` (least,
+    largest). Progress counts outer steps: a victim counts at most one
     attempt's worth, and all of it once it is done.
     """
     done: list[list[Attempt]] = [[] for _ in goals]
@@ -92,7 +95,7 @@ def search(
     rows = [Attempt(waiting.popleft(), 0) for _ in range(min(width, len(goals)))]
     if not rows:
         return done
-    batch = _Batch(rows, torch.stack([draw(row.victim, row.number) for row in rows]), optimiser)
+    batch = _Batch(rows, torch.stack([draw(row.victim, row.number) for row in rows]), optimiser, box)
     while batch.rows:
         batch.advance(evaluate, goals, rules, keep)
         following: list[Attempt | None] = []
@@ -116,25 +119,37 @@ def search(
 class _Batch:
     """The attempts that are under way, one row each."""
 
-    def __init__(self, rows: list[Attempt], points: Tensor, optimiser: RowOptimiser[Any]) -> None:
-        self.rows, self.points, self.optimiser = rows, points, optimiser
+    def __init__(
+        self,
+        rows: list[Attempt],
+        points: Tensor,
+        optimiser: RowOptimiser[Any],
+        box: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.rows, self.points, self.optimiser, self.box = rows, points, optimiser, box
         self.state = optimiser.begin(points)
         self.best = _Best(points)
+        self._tell_victims()
+
+    def _tell_victims(self) -> None:
+        """As one tensor that stays the same object while the rows do: who sees it again need not look at it."""
+        self.victims = torch.tensor([row.victim for row in self.rows], device=self.points.device).long()
 
     def advance(self, evaluate: Evaluate, goals: Sequence[float], rules: Rules, keep: frozenset[int]) -> None:
         """One outer iteration of every row, written into its attempt."""
         for at, row in enumerate(self.rows):
             if row.steps in keep:
                 row.snapshots[row.steps] = self.points[at].clone()
-        victims = torch.tensor([row.victim for row in self.rows], device=self.points.device)
-        outcome = self.optimiser.advance(self.points, self.state, self.best.watching(evaluate, victims))
-        self.points = outcome.points
-        facts = (outcome.values, self.best.values, outcome.broken, outcome.finished)
-        for row, *told in zip(self.rows, *(fact.tolist() for fact in facts), strict=True):
-            value, low, broken, finished = told
+        outcome = self.optimiser.advance(self.points, self.state, self.best.watching(evaluate, self.victims))
+        self.points = outcome.points if self.box is None else outcome.points.clamp(*self.box)
+        facts = (outcome.values, self.best.values, outcome.broken, outcome.finished, outcome.evaluations)
+        # As one tensor: the host waits for a GPU once.
+        for row, told in zip(self.rows, torch.stack([f.double() for f in facts], dim=1).tolist(), strict=True):
+            value, low, broken, finished, evaluations = told
             row.trace.append(value)
             row.lows.append(low)
-            row.ending = _ending(row, goals[row.victim], rules, broken, finished)
+            row.evaluations += int(evaluations)
+            row.ending = _ending(row, goals[row.victim], rules, bool(broken), bool(finished))
 
     def follow(self, following: Sequence[Attempt | None], draw: Callable[[int, int], Tensor]) -> None:
         """Rows go on, begin anew as another attempt, or leave the batch."""
@@ -152,6 +167,8 @@ class _Batch:
         if len(self.rows) < len(following):
             left = torch.tensor([at for at, row in enumerate(following) if row is not None], device=device).long()
             self.points, self.state, self.best = self.points[left], self.state.take(left), self.best.take(left)
+        if fresh or len(self.rows) < len(following):
+            self._tell_victims()
 
 
 def _ending(row: Attempt, goal: float, rules: Rules, broken: bool, finished: bool) -> Ending:
@@ -179,11 +196,17 @@ class _Best:
 
     def watching(self, evaluate: Evaluate, victims: Tensor) -> Evaluate:
         def watched(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            values, slopes = evaluate(points, victims[rows])
+            everybody = len(rows) == len(victims)
+            values, slopes = evaluate(points, victims if everybody else victims[rows])
             # A comparison with a value that is not a number is false: such a value never becomes the best.
-            better = values < self.values[rows]
-            self.values[rows] = torch.where(better, values, self.values[rows])
-            self.points[rows] = torch.where(better[:, None], points, self.points[rows])
+            if everybody:
+                better = values < self.values
+                self.values = torch.where(better, values, self.values)
+                self.points = torch.where(better[:, None], points, self.points)
+            else:
+                better = values < self.values[rows]
+                self.values[rows] = torch.where(better, values, self.values[rows])
+                self.points[rows] = torch.where(better[:, None], points, self.points[rows])
             return values, slopes
 
         return watched

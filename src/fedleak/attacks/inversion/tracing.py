@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedleak.attacks.inversion.objective import Dummies
+from fedleak.attacks.inversion.dummies import Dummies
 from fedleak.attacks.inversion.search import Attempt
 from fedleak.types import Setup, Trace
 

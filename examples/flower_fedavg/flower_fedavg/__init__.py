@@ -1,0 +1,1 @@
+"""A stock Flower app: who is on the picture?"""

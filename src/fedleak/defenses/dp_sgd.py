@@ -1,0 +1,81 @@
+"""DP-SGD: every example's gradient is clipped, and noise goes onto their sum, in each local step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedleak.components import component
+from fedleak.defenses.accounting import gaussian_epsilon
+from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.types import Named
+
+__all__ = ["DPSGD"]
+
+
+@component
+class DPSGD:
+    """Clips each example's gradient to `max_grad_norm` and adds N(0, (noise_multiplier max_grad_norm)^2) to the sum.
+
+    The names are those of Opacus, whose step this is (algorithm 1 of the paper). Batches here are dealt out without
+    replacement, not by Poisson sampling, so no amplification by sampling is claimed: an example is in one step of
+    every pass over the data, and that step is one release of the Gaussian mechanism. `fedleak.integrations.opacus`
+    trains with Poisson sampling and Opacus' own accountant.
+
+    Sees: the gradients of the single examples of one step.
+    Needs: a module whose examples do not mix (no BatchNorm).
+    Guarantees: example-level (epsilon, delta): with sensitivity 2 max_grad_norm (one example replaced by another) or
+        max_grad_norm (its gradient left out), composed exactly over rounds and local epochs; none where the plan does
+        not say how many local epochs there are, or where buffers are sent.
+    """
+
+    paper: ClassVar[str] = "Abadi et al. 2016, Deep Learning with Differential Privacy"
+    revision: ClassVar[int] = 1
+    stage: ClassVar[Stage | None] = "gradients"
+    noise_multiplier: float = Field(
+        ge=0, allow_inf_nan=False, description="standard deviation of the noise as a multiple of max_grad_norm"
+    )
+    max_grad_norm: float = Field(gt=0, allow_inf_nan=False, description="largest L2 norm of one example's gradient")
+
+    def apply(self, value: Named, context: Context, rng: torch.Generator) -> dict[str, Tensor]:
+        count = len(next(iter(value.values())))
+        squares = sum(v.detach().to(torch.float64).flatten(1).square().sum(dim=1) for v in value.values())
+        assert isinstance(squares, Tensor)
+        scale = (self.max_grad_norm / squares.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+        changed = {}
+        for name, each in value.items():
+            clipped = each * scale.to(each).reshape(-1, *[1] * (each.ndim - 1))
+            noise = torch.randn(each.shape[1:], generator=rng) * (self.noise_multiplier * self.max_grad_norm)
+            # The mean over examples is used: with a share of 1 / count for each, the sum gets the noise once.
+            changed[name] = clipped + noise.to(each) / count
+        return changed
+
+    def after(self, plan: Plan) -> Plan:
+        return plan
+
+    def guarantee(self, plan: Plan) -> Guarantee:
+        if plan.buffers:
+            return Guarantee("none", "none: the model sends buffers (running statistics) that nothing bounds or noises")
+        if self.noise_multiplier == 0:
+            return Guarantee("none", "none: noise_multiplier=0 is no noise")
+        replaced = plan.neighbours == "replace"
+        sensitivity = 2.0 if replaced else 1.0
+        once = gaussian_epsilon(self.noise_multiplier, sensitivity, plan.delta)
+        epochs = getattr(plan, "epochs", None)
+        if epochs is None:
+            return Guarantee(
+                "none",
+                f"none stated: ({once:.3g}, {plan.delta:g})-DP at example level for one local epoch, but the plan does "
+                "not say how many there are",
+            )
+        uses = plan.rounds * int(epochs)
+        epsilon = gaussian_epsilon(self.noise_multiplier, sensitivity, plan.delta, uses)
+        relation = "one example replaced by another" if replaced else "one example's gradient left out"
+        statement = (
+            f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s) of {epochs} local epoch(s), example "
+            f"level, {relation}: each example is in {uses} noised step(s), exact composition ({once:.3g} for one)"
+        )
+        return Guarantee("dp", statement, epsilon, plan.delta)

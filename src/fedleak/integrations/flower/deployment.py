@@ -1,0 +1,179 @@
+"""A real Flower deployment on this machine: one superlink and some supernodes, each its own process, over loopback.
+
+    with Deployment("my_app", nodes=[Node({"partition-id": 0}), Node({"partition-id": 1})]) as running:
+        log = running.run({"num-server-rounds": 3})
+
+Up to its 1.3x versions Flower talks gRPC, later ones HTTP: the transport is whatever the installed version uses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedleak.errors import RefusedError
+from fedleak.integrations.flower.installed import flower_version
+from fedleak.integrations.flower.processes import MARK, end_marked, free_ports, wait_for_port
+
+__all__ = ["Deployment", "Node"]
+
+LINK = "fedleak-local"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Nothing is reported, looked up or installed while it runs."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One supernode: its node configuration (partition-id, ...) and what its environment has besides."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Deployment:
+    """Starts on entering, and on leaving ends every process that came out of it, whatever happened.
+
+    The app's folder is copied first: Flower rewrites an app's pyproject.toml when its format is old.
+    """
+
+    def __init__(self, app: Path | str, nodes: Sequence[Node], *, start_seconds: float = 120.0) -> None:
+        flower_version()
+        if not (Path(app) / "pyproject.toml").is_file():
+            raise RefusedError(f"app={app}: has no pyproject.toml, so it is not a Flower app")
+        if not nodes:
+            raise RefusedError("nodes=[]: a deployment needs at least one supernode")
+        self.source, self.nodes, self.start_seconds = Path(app), tuple(nodes), start_seconds
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Deployment:
+        self.folder = Path(tempfile.mkdtemp(prefix="fedleak-flower-"))
+        self.mark = self.folder.name
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end_marked(self._started, self.mark)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, config: Mapping[str, Any] | None = None, *, seconds: float = 600.0) -> str:
+        """`flwr run`: the server's log once the run is over. A run that fails or takes longer is a RefusedError."""
+        command = [_script("flwr"), "run", str(self.app), LINK, "--stream"]
+        for key, given in (config or {}).items():
+            command += ["--run-config", f"{key}={_toml(given)}"]
+        try:
+            done = subprocess.run(
+                command,
+                env=self._environment(),
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            raise RefusedError(f"flwr run: not over after {seconds:g} s\n{self.logs()}") from late
+        log = done.stdout + done.stderr
+        # Older versions return 0 even when the ServerApp raised.
+        if done.returncode or "Traceback (most recent call last)" in log or "Strategy execution finished" not in log:
+            raise RefusedError(f"flwr run: failed with code {done.returncode}\n{log}\n{self.logs()}")
+        return log
+
+    def logs(self) -> str:
+        """What superlink and supernodes wrote, for messages about failures."""
+        parts = [f"--- {path.stem}\n{path.read_text(errors='replace')[-4000:]}" for path in self.folder.glob("*.log")]
+        return "\n".join(sorted(parts))
+
+    def _start(self) -> None:
+        self.app = self.folder / "app"
+        skipped = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "runs")
+        shutil.copytree(self.source, self.app, ignore=skipped)
+        (self.folder / "home").mkdir()
+        over_http = "--port" in self._help("flower-superlink")
+        api, fleet, io = free_ports(3)
+        if over_http:
+            control, fleet = api, api
+            link = ["--host", "127.0.0.1", "--port", str(api)]
+        else:
+            control = api
+            link = ["--control-api-address", f"127.0.0.1:{api}", "--fleet-api-address", f"127.0.0.1:{fleet}"]
+            link += ["--serverappio-api-address", f"127.0.0.1:{io}"]
+        self._connect(control)
+        self._spawn("superlink", ["flower-superlink", "--insecure", *link], {})
+        wait_for_port(fleet, self._started, self.start_seconds, self.logs)
+        for number, (node, port) in enumerate(zip(self.nodes, free_ports(len(self.nodes)), strict=True)):
+            own = ["--host", "127.0.0.1", "--port", str(port)]
+            if not over_http:
+                own = ["--clientappio-api-address", f"127.0.0.1:{port}"]
+            settings = " ".join(f"{key}={_toml(given)}" for key, given in node.config.items())
+            command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{fleet}", *own]
+            self._spawn(f"supernode-{number}", [*command, "--node-config", settings], node.environment)
+
+    def _connect(self, port: int) -> None:
+        """Where `flwr run` finds the superlink: newer versions look into their home, older ones into the app."""
+        section = f'address = "127.0.0.1:{port}"\ninsecure = true\n'
+        (self.folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\n{section}', encoding="utf-8"
+        )
+        if flower_version() < (1, 26):
+            with (self.app / "pyproject.toml").open("a", encoding="utf-8") as file:
+                file.write(f'\n[tool.flwr.federations]\ndefault = "{LINK}"\n')
+                file.write(f"\n[tool.flwr.federations.{LINK}]\n{section}")
+
+    def _environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        # The superlink starts further programs of Flower by name: those of this environment must come first.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        own = {"PATH": path, "FLWR_HOME": str(self.folder / "home"), MARK: self.mark}
+        return {**os.environ, **QUIET, **own, **(more or {})}
+
+    def _spawn(self, name: str, command: Sequence[str], more: Mapping[str, str]) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [_script(command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=self._environment(more),
+                start_new_session=True,
+            )
+        self._started.append(process)
+
+    def _help(self, program: str) -> str:
+        answer = subprocess.run(
+            [_script(program), "--help"], env=self._environment(), capture_output=True, text=True, check=False
+        )
+        return answer.stdout
+
+
+def _script(name: str) -> str:
+    """A program of Flower that belongs to the running Python."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        raise RefusedError(f"{name}: not found beside {Path(sys.executable).name}; pip install 'fedleak[flower]'")
+    return found
+
+
+def _toml(value: Any) -> str:
+    """JSON's strings, numbers and booleans are TOML's."""
+    return json.dumps(value)

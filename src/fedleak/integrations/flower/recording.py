@@ -1,0 +1,257 @@
+"""Record a Flower run: `record(strategy, out=...)` is the same strategy, and writes down what the server sees.
+
+The wrapped strategy is an instance of a subclass of the strategy's own class, so that overridden methods, attributes
+and isinstance checks go on working; only `configure_train` and `aggregate_train` are looked at from outside.
+Whatever goes wrong with the recording is said once and never disturbs the federation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from torch import nn
+
+from fedleak.errors import FedleakError, RefusedError
+from fedleak.integrations.flower.arrays import Layout, layout_of, weights_of
+from fedleak.integrations.flower.disclosed import told_by_config, told_by_reply
+from fedleak.integrations.flower.shapes import classes_in, input_shape_of
+from fedleak.transcript import TranscriptWriter
+from fedleak.transcript.manifest import MANIFEST
+from fedleak.types import Message, ModelSpec, Normalisation, Round, Setup, Weights
+
+__all__ = ["PROBLEMS", "Recorder", "record"]
+
+PROBLEMS = "problems.txt"
+"""Beside the transcript: what could not be recorded, one line each."""
+
+S = TypeVar("S")
+log = logging.getLogger("fedleak.flower")
+
+
+def record(
+    strategy: S,
+    out: Path | str,
+    *,
+    model: Callable[[], nn.Module] | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
+    normalisation: Normalisation | tuple[float, float] | None = None,
+    disclosed: Mapping[str, Any] | None = None,
+    sender: Callable[[Any], str] | None = None,
+) -> S:
+    """The same strategy, which writes a transcript to the new folder `out` round by round while the federation runs.
+
+    `model` makes the network that is trained: it tells buffers from parameters and, where its layers allow, the size
+    of the pictures. `input_shape` (C, H, W), `classes` and `normalisation` (what is done to pixels in [0, 1] before the
+    network sees them; a mean and a standard deviation will do) are what an attack has to know; a shape that is not
+    given is read off the network where possible. `disclosed` adds what the server is assumed to know of the whole run.
+    `sender` names the client behind a reply; without it the name is client-<partition-id> where the reply has that
+    metric, else node-<node id>.
+
+    Sees: the arrays and configuration sent out, every reply. Needs: a strategy of the Message API (flwr >= 1.24).
+    Guarantees: the strategy's results do not change; after a kill every finished round is readable.
+    """
+    cls = type(strategy)
+    if not all(callable(getattr(strategy, name, None)) for name in ("configure_train", "aggregate_train")):
+        old = " It is a strategy of flwr.server: take the one of the same name in flwr.serverapp.strategy."
+        raise RefusedError(
+            f"strategy={cls.__name__}: has no configure_train and aggregate_train, which the Message API of "
+            f"flwr >= 1.24 asks for.{old if hasattr(strategy, 'configure_fit') else ''}"
+        )
+    folder = Path(out)
+    if (folder / MANIFEST).exists():
+        raise RefusedError(f"out={folder}: there is a recording already; record to a new folder")
+    if isinstance(normalisation, tuple):
+        normalisation = Normalisation((float(normalisation[0]),), (float(normalisation[1]),))
+    recorder = Recorder(folder, model, input_shape, classes, normalisation, disclosed or {}, sender)
+    recording = type(f"Recorded{cls.__name__}", (_Recorded, cls), {"__doc__": cls.__doc__})
+    recorded: Any = object.__new__(recording)
+    recorded.__dict__.update(vars(strategy), fedleak_recorder=recorder)
+    return cast(S, recorded)
+
+
+class _Recorded:
+    """In front of the strategy's own class: looks, and passes on."""
+
+    fedleak_recorder: Recorder
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+        messages = list(super().configure_train(server_round, arrays, config, grid))  # type: ignore[misc]
+        self.fedleak_recorder.sent(server_round, arrays, messages)
+        return messages
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> Any:
+        received = list(replies)  # may be an iterator, and it is read twice
+        key = getattr(self, "weighted_by_key", "num-examples")
+        self.fedleak_recorder.received(server_round, received, key)
+        return super().aggregate_train(server_round, received)  # type: ignore[misc]
+
+
+class Recorder:
+    """What is known of the running round, and the transcript that it goes to. `seconds` is the time that took."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: Callable[[], nn.Module] | None,
+        input_shape: tuple[int, ...] | None,
+        classes: int | None,
+        normalisation: Normalisation | None,
+        disclosed: Mapping[str, Any],
+        sender: Callable[[Any], str] | None,
+    ) -> None:
+        self.folder, self.model = folder, model
+        self.layout: Layout | None = None if model is None else layout_of(model)
+        self.input_shape, self.classes = input_shape, classes
+        self.normalisation, self.disclosed, self.sender = normalisation or Normalisation(), disclosed, sender
+        self.problems: list[str] = []
+        self.seconds = 0.0
+        self._writer: TranscriptWriter | None = None
+        self._round = 0
+        self._broadcast: Weights | None = None
+        self._told: dict[int, dict[str, Any]] = {}
+        self._record: Any = None
+        self._other: set[int] = set()
+
+    def sent(self, index: int, arrays: Any, messages: list[Any]) -> None:
+        """The server sends out a round."""
+        self._watched(index, lambda: self._sent(index, arrays, messages))
+
+    def received(self, index: int, replies: list[Any], key: str) -> None:
+        """The replies of a round are there: write it down."""
+        self._watched(index, lambda: self._received(index, replies, key))
+
+    def _watched(self, index: int, work: Callable[[], list[str]]) -> None:
+        """Problems of one round become one message; none of them reaches the federation."""
+        start = time.monotonic()
+        try:
+            problems = work()
+        except (FedleakError, OSError, ValueError, TypeError) as problem:
+            problems = [f"nothing was recorded: {problem}"]
+        if problems:
+            self._say(f"round {index}: {'; '.join(problems)}")
+        self.seconds += time.monotonic() - start
+
+    def _say(self, text: str) -> None:
+        self.problems.append(text)
+        log.warning("fedleak recording %s: %s", self.folder, text)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / PROBLEMS).open("a", encoding="utf-8") as file:
+                file.write(" ".join(text.split()) + "\n")
+        except OSError:
+            pass  # the disk is the problem that was just said
+
+    def _sent(self, index: int, arrays: Any, messages: list[Any]) -> list[str]:
+        self._round, self._told, self._other, self._broadcast = index, {}, set(), None
+        # What is sent counts, and that may be other arrays than the strategy was given (noise, a personal model).
+        records = {message.metadata.dst_node_id: _arrays(message) for message in messages}
+        self._record = next(iter(records.values()), None) or arrays
+        problems = [] if messages else ["no client was sampled"]
+        try:
+            self._broadcast = weights_of(self._record, self.layout)
+        except RefusedError as problem:
+            if self.layout is None:
+                raise
+            # Another model than was named: the arrays themselves are still worth keeping.
+            self.layout, self.model = None, None
+            self._broadcast = weights_of(self._record)
+            problems.append(f"the broadcast: {problem}; recorded as it is, without the model")
+        for message in messages:
+            node = message.metadata.dst_node_id
+            self._told[node] = told_by_config(message)
+            if not _same(records[node], self._record):
+                self._other.add(node)
+        return problems
+
+    def _received(self, index: int, replies: list[Any], key: str) -> list[str]:
+        if index != self._round:
+            return ["what was broadcast is not known, so the replies mean nothing"]
+        if self._broadcast is None:
+            return []  # said when it was sent
+        messages: dict[str, Message] = {}
+        problems: list[str] = []
+        for reply in replies:
+            try:
+                message = self._message(reply, key)
+                if message.sender in messages:
+                    raise RefusedError("replied twice; the first reply counts")
+                messages[message.sender] = message
+            except (FedleakError, ValueError, TypeError) as problem:
+                problems.append(f"node {reply.metadata.src_node_id} left out: {problem}")
+        silent = len(self._told) - len(replies)
+        if silent > 0:
+            problems.append(f"{silent} of {len(self._told)} clients did not reply")
+        if self._writer is None:
+            self._writer = TranscriptWriter(self.folder, self._setup(self._broadcast))
+        ordered = tuple(messages[name] for name in sorted(messages))  # replies come in the order of their arrival
+        self._writer.append(Round(index, self._broadcast, ordered))
+        return problems
+
+    def _message(self, reply: Any, key: str) -> Message:
+        node = reply.metadata.src_node_id
+        if reply.has_error():
+            raise RefusedError(f"replied with error {reply.error.code}: {_first_line(reply.error.reason)}")
+        record = _arrays(reply)
+        if record is None:
+            raise RefusedError("replied without weights (no array record)")
+        if node in self._other:
+            raise RefusedError("was sent other arrays than the rest of the round; its update has no common start")
+        weights = weights_of(record, self.layout)
+        whole = [name for name, value in weights.tensors.items() if not value.is_floating_point()]
+        if whole:
+            raise RefusedError(
+                f"its array {whole[0]!r} is {weights.tensors[whole[0]].dtype}: a quantised update, and nothing says of "
+                "what scale; record a strategy that sees it decoded"
+            )
+        told = {**self._told.get(node, {}), **told_by_reply(reply, key)}
+        return Message(self._name(reply), weights, told)
+
+    def _name(self, reply: Any) -> str:
+        if self.sender is not None:
+            return str(self.sender(reply))
+        for metrics in reply.content.metric_records.values():
+            if "partition-id" in metrics:
+                return f"client-{metrics['partition-id']}"
+        return f"node-{reply.metadata.src_node_id}"
+
+    def _setup(self, weights: Weights) -> Setup:
+        shape = self.input_shape or input_shape_of(self.model, weights.tensors)
+        if not shape:
+            self._say("the size of the pictures is not known; attacks need record(..., input_shape=(C, H, W))")
+        name = "unknown"
+        if self.model is not None:
+            name = f"{getattr(self.model, '__module__', 'user')}:{getattr(self.model, '__qualname__', 'model')}"
+        return Setup(
+            model=ModelSpec(name, factory=self.model),
+            input_shape=tuple(shape),
+            classes=self.classes or classes_in(weights.tensors),
+            normalisation=self.normalisation,
+            disclosed=dict(self.disclosed),
+        )
+
+
+def _arrays(message: Any) -> Any:
+    """The one array record of a message; None where it has none."""
+    records = [] if not message.has_content() else list(message.content.array_records.values())
+    if len(records) > 1:
+        raise RefusedError(f"has {len(records)} array records; one, with the weights, is understood")
+    return records[0] if records else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if one is None or list(one) != list(other):
+        return False
+    return all(one[name].data == other[name].data for name in one)
+
+
+def _first_line(reason: str | None) -> str:
+    """The last line of a traceback says what happened."""
+    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no reason given"
