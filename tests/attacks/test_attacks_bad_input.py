@@ -110,3 +110,24 @@ def test_a_module_that_is_not_twice_differentiable_is_refused_with_the_reason(na
     (victim,) = attacked(name, hard).victims
     assert victim.status == "refused"
     assert "twice differentiable" in victim.reason
+
+
+class Shy(nn.Module):
+    """Takes one picture at a time, and says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if len(inputs) > 1:
+            raise ValueError("one at a time")
+        return self.head(inputs.flatten(1)).tanh()
+
+
+def test_a_module_that_a_label_rule_cannot_ask_is_refused_with_the_reason(scene: Callable) -> None:
+    seen = scene((1,), model=ModelSpec("mine", factory=Shy), disclosed=TOLD).transcript
+    (victim,) = attacked("idlg", seen).victims
+    assert victim.status == "refused"
+    assert "ValueError: one at a time" in victim.reason
+    assert attacked("dlg", seen).victims[0].status == "ok"

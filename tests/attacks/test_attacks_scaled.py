@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedleak.attacks.inversion.distances import JointDistance, SquaredL2, UnitDifference
 from fedleak.attacks.inversion.dlg import DLG
@@ -133,6 +134,26 @@ def test_a_scaled_dlg_finds_the_picture_whose_gradient_is_the_scaled_one(scene: 
     assert not torch.equal(once.inputs, other.inputs)
     plain = DLG(steps=3)(seen, rng=rng().manual_seed(0)).victims[0]
     assert torch.equal(once.inputs, plain.inputs)
+
+
+@pytest.mark.parametrize(("k", "rule", "solved"), [(0.9, "joint", True), (1.1, "joint", False), (1.1, "raw", True)])
+def test_a_target_that_is_scaled_up_has_no_solution_under_a_softmax(
+    k: float, rule: str, solved: bool, scene: Callable
+) -> None:
+    """At the true image: the label (1 - k) p + k y makes k times the gradient, and a softmax is never negative."""
+    made = scene((1,), dtype=torch.float64)
+    setup, (round_,) = made.transcript.setup, made.transcript.rounds
+    network = Network(build_model(setup.model, setup.input_shape, setup.classes).double())
+    dummies = Dummies(1, setup.input_shape, setup.classes, raw=rule == "raw")
+    objective = GradientMatch(network, round_.broadcast.tensors, {}, cross_entropy, dummies, SquaredL2())
+    truth = F.one_hot(made.labels[0], setup.classes).double()
+    likely = network(round_.broadcast.tensors, made.images[0]).softmax(dim=-1)
+    wanted = k * truth if rule == "raw" else ((1 - k) * likely + k * truth).clamp(min=1e-12).log()
+    point = torch.cat([made.images[0].flatten(), wanted.flatten()])[None]
+    update = [k * v[None] for v in apparent_gradient(round_, round_.received[0]).values()]
+    value, _ = objective(point, update)
+    share = float(value / SquaredL2().unit(update))
+    assert share < 1e-12 if solved else share > 1e-4
 
 
 def test_dlm_reads_weights_without_a_learning_rate(scene: Callable, psnr: Callable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from flwr.serverapp.strategy import (
 from torch import nn
 
 import fedleak
+from command_line import fedleak as command
 from fedleak.errors import RefusedError
 from fedleak.integrations.flower import record
 from fedleak.integrations.flower.recording import PROBLEMS
@@ -181,3 +183,23 @@ def test_what_is_no_strategy_of_the_message_api_is_refused(tmp_path: Path) -> No
         record(OldFedAvg(), out=tmp_path / "r")
     with pytest.raises(RefusedError, match="configure_train"):
         record(object(), out=tmp_path / "r")
+
+
+def test_the_command_line_attacks_a_recording_with_the_apps_own_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(record(averaging(), out=tmp_path / "r", model=plain), client_app(plain), rounds=1, start=first(plain))
+    capsys.readouterr()
+    asked = ("attack", str(tmp_path / "r"), "--attack", "dlm_plus", "--set", "steps=2", "--set", "restarts=0")
+    more = ("--device", "cpu", "--out", str(tmp_path / "found"), "--json", "--quiet")
+    refused = command(capsys, monkeypatch, *asked, *more, "--model", "flower_parts:plain")
+    assert refused.code == 2
+    assert "--allow-code" in refused.err
+    answer = command(capsys, monkeypatch, *asked, *more, "--model", "flower_parts:plain", "--allow-code")
+    assert answer.code == 0, answer.err
+    rows = json.loads(answer.out)["rows"]
+    assert [(row["where"]["client"], row["n"], row["status"]) for row in rows] == [
+        ("node-101", 3, "ok"),
+        ("node-102", 4, "ok"),
+    ]
+    assert all(row["scores"] == {} for row in rows), "no truth, no score"

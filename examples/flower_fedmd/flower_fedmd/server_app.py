@@ -23,4 +23,3 @@ def main(grid: Grid, context: Context) -> None:
         examples=20,
         out="recording",
     )
-    print("Strategy execution finished")

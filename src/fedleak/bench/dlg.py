@@ -22,7 +22,7 @@ from fedleak.types import Gradients, Message, ModelSpec, Round, Setup, Transcrip
 __all__ = ["bench_dlg"]
 
 SHAPE, CLASSES = (1, 32, 32), 10
-OUTER, INNER, HISTORY = 5, 20, 100
+OUTER, INNER, HISTORY = 2, 20, 100
 VICTIMS = {"cpu": 20, "cuda": 50}
 
 

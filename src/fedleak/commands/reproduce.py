@@ -12,6 +12,7 @@ from fedleak.audit.display import Display
 from fedleak.audit.rows import Row
 from fedleak.audit.runner import run_audit
 from fedleak.audit.spec import Spec, make_spec
+from fedleak.audit.toml import parse_assignment
 from fedleak.commands.catalog import list_command
 from fedleak.commands.output import print_json, say, warn
 from fedleak.data import data_root
@@ -27,6 +28,7 @@ def reproduce_command(
     *,
     scale: str,
     seeds: int | None,
+    changes: Sequence[str],
     data: str | None,
     out: Path | None,
     device: str,
@@ -43,11 +45,14 @@ def reproduce_command(
     folders: list[Path] = []
     factors: dict[tuple[str, str], float] = {}
     chosen, display = choose_device(device), Display(quiet=quiet)
+    assignments = [parse_assignment(text) for text in changes]
+    if seeds is not None:
+        assignments.append(("seeds", list(range(seeds))))
     for panel, (wanted, instead) in parts.items():
         if panel:
             display.note(f"{name}, panel {panel}")
         folders.append(out / panel if panel else out)
-        spec, found_rows = _run(wanted, instead, seeds, data, folders[-1], chosen, jobs, display)
+        spec, found_rows = _run(wanted, instead, assignments, data, folders[-1], chosen, jobs, display)
         factors.update(loss_factors(spec))
         # In memory only: a row on disk knows nothing of the table it is for.
         rows += [replace(row, where={**row.where, "panel": panel}) if panel else row for row in found_rows]
@@ -70,7 +75,7 @@ def reproduce_command(
 def _run(
     wanted: Mapping[str, Any],
     instead: Mapping[str, Any] | None,
-    seeds: int | None,
+    changes: Sequence[tuple[str, Any]],
     data: str | None,
     out: Path,
     device: str,
@@ -80,9 +85,7 @@ def _run(
     """One part of a table; on the data that stands in for it where its own is missing."""
 
     def attempt(tables: Mapping[str, Any]) -> tuple[Spec, list[Row]]:
-        if seeds is not None:
-            tables = {**tables, "seeds": list(range(seeds))}
-        spec = make_spec(tables)
+        spec = make_spec(tables, changes)
         return spec, run_audit(spec, out, data_root=data_root(data), device=device, jobs=jobs, display=display)
 
     try:

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from torch import Tensor
 
 from fedleak.components import component
@@ -65,11 +66,15 @@ class OnWeights:
         return None
 
 
-def _exactly_one(**given: float | None) -> None:
-    if sum(value is not None for value in given.values()) != 1:
-        names = " or ".join(given)
-        found = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise ValueError(f"give exactly one of {names} (found {found})")
+def _exactly_one(usual: str, own: float | None, variance: float | None) -> None:
+    if own is None and variance is None:
+        key, message = usual, "is required, or variance in its place"
+    elif own is not None and variance is not None:
+        key, message = "variance", f"says the same as {usual}={own:g}; give exactly one of {usual} or variance"
+    else:
+        return
+    problem = PydanticCustomError("rule", "{message}", {"message": message})
+    raise ValidationError.from_exception_data("noise", [InitErrorDetails(type=problem, loc=(key,), input=variance)])
 
 
 def _relation(plan: Plan) -> str:
@@ -104,7 +109,7 @@ class Gaussian(OnWeights):
 
     @model_validator(mode="after")
     def _one_strength(self) -> Self:
-        _exactly_one(sigma=self.sigma, variance=self.variance)
+        _exactly_one("sigma", self.sigma, self.variance)
         return self
 
     @property
@@ -160,7 +165,7 @@ class Laplace(OnWeights):
 
     @model_validator(mode="after")
     def _one_strength(self) -> Self:
-        _exactly_one(scale=self.scale, variance=self.variance)
+        _exactly_one("scale", self.scale, self.variance)
         return self
 
     @property

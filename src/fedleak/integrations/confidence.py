@@ -7,11 +7,15 @@ the same size. What does not beat that is nothing.
 
 from __future__ import annotations
 
+import base64
+import html
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from PIL import Image
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
@@ -52,6 +56,19 @@ class Confidence:
         """One per picture: the update is explained far better than noise is, and all starts found it again."""
         explained = self.objective < MARGIN_OBJECTIVE * self.null_objective
         return tuple(explained and one > self.null_agreement + MARGIN_DB for one in self.agreement)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the pictures, and under each how far to believe it."""
+        title = f"<b>{html.escape(self.sender)}</b>, round {self.round}"
+        if self.status != "ok":
+            return f"<p>{title}: {html.escape(self.status)}: {html.escape(self.reason)}</p>"
+        shown = "".join(
+            f'<figure style="display:inline-block;margin:4px"><img alt="recovered picture" src="{_png(picture)}" '
+            f'style="height:96px;image-rendering:pixelated"><figcaption>{"believed" if sure else "not believed"}: '
+            f"starts agree to {agreed:.0f} dB (noise: {self.null_agreement:.0f})</figcaption></figure>"
+            for picture, agreed, sure in zip(self.inputs, self.agreement, self.believed, strict=True)
+        )
+        return f"<p>{title}: objective {self.objective:.2g} (noise: {self.null_objective:.2g})</p>{shown}"
 
 
 def confidence(transcript: Transcript, run: Run, *, seeds: Sequence[int] = (0, 1)) -> list[Confidence]:
@@ -95,6 +112,15 @@ def _agreement(one: RecoveredImages, others: Sequence[RecoveredImages]) -> tuple
         decibel = -10 * torch.log10(squares[rows, columns].clamp_min(1e-12))
         worst[rows] = torch.minimum(worst[rows], decibel.cpu())
     return tuple(float(value) for value in worst)
+
+
+def _png(picture: Tensor) -> str:
+    """Pixels (C, H, W) as a data URL."""
+    levels = (picture.detach().cpu().nan_to_num().clamp(0, 1) * 255).round().to(torch.uint8)
+    array = levels[0].numpy() if len(levels) == 1 else levels[:3].permute(1, 2, 0).contiguous().numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def noise_instead(transcript: Transcript, seed: int = 0) -> Transcript:

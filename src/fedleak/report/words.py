@@ -54,6 +54,7 @@ KNOWLEDGE: Mapping[str, str] = {
     "learning_rate": "the learning rate",
     "momentum": "the momentum",
     "label_counts": "how often each label occurs",
+    "unique_labels": "the number of different labels",
     "labels": "the labels",
 }
 

@@ -19,14 +19,16 @@ SURE = 8.0
 class Dummies:
     """`images` inputs, then, where labels are `soft`, one soft label (logits) each, then further unknown numbers.
 
-    Labels that a rule has read off the update are not unknowns: then `soft` is false. `start` holds what the further
-    unknowns of the distance begin with (DLM's gamma).
+    Labels that a rule has read off the update are not unknowns: then `soft` is false. Soft labels are a softmax of
+    their logits, or with `raw` these numbers as they are. `start` holds what the further unknowns of the distance begin
+    with (DLM's gamma).
     """
 
     images: int
     input_shape: tuple[int, ...]
     classes: int
     soft: bool = True
+    raw: bool = False
     start: tuple[float, ...] = ()
 
     @property
@@ -62,8 +64,13 @@ class Dummies:
         return points[:, : self.pixels].reshape(-1, self.images, *self.input_shape)
 
     def logits(self, points: Tensor) -> Tensor:
+        """What the search moves for the labels; the largest is the label's class."""
         assert self.soft
         return points[:, self.pixels : self.drawn].reshape(-1, self.images, self.classes)
+
+    def labels(self, points: Tensor) -> Tensor:
+        logits = self.logits(points)
+        return logits if self.raw else logits.softmax(dim=-1)
 
     def unknowns(self, points: Tensor) -> Tensor:
         """The further unknowns (b, len(start))."""

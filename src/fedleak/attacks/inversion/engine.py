@@ -121,7 +121,7 @@ def _search_bucket(
     """All victims with the same number of images, as one batch."""
     start = recipe.distance.start if isinstance(recipe.distance, JointDistance) else ()
     soft = bucket[0].labels is None
-    dummies = Dummies(bucket[0].images, setup.input_shape, setup.classes, soft, start)
+    dummies = Dummies(bucket[0].images, setup.input_shape, setup.classes, soft, recipe.labels == "raw", start)
     objective = _objective(setup, round_, recipe, dummies)
     if objective.fallback:
         notes["fallback"] = objective.fallback

@@ -22,8 +22,13 @@ __all__ = ["RULES", "LabelRule", "idlg", "llg", "whole", "yin"]
 
 TINY = 1e-30
 
-LabelRule = Literal["joint", "idlg", "yin", "llg"]
-"""How an attack comes by the labels: "joint" searches soft labels along with the pictures; the others read them off."""
+LabelRule = Literal["joint", "raw", "idlg", "yin", "llg"]
+"""How an attack comes by the labels: "joint" searches soft labels (a softmax of logits) along with the pictures, "raw"
+any numbers in their place; the others read them off.
+
+With the features h of the last layer fixed, k times the gradient of a label y asks for the label (1 - k) p + k y. A
+softmax can be that for k < 1 only; raw numbers can be k y for any k. So a target that is scaled up (table 2, k > 1) has
+an exact solution with raw labels alone."""
 
 
 def idlg(update: Named, head: Head, images: int, scale: float | None = None) -> Tensor:

@@ -87,7 +87,7 @@ class GradientMatch:
     def _split(self, points: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
         """Labels (b, images, classes) and targets."""
         if self.dummies.soft:
-            return self.dummies.logits(points).softmax(dim=-1), given
+            return self.dummies.labels(points), given
         return given[-1], given[:-1]
 
     def _together(self, points: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

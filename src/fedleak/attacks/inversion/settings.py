@@ -97,7 +97,8 @@ class InversionSettings:
         default=0.1, description="no further start once the objectives of two starts ended this close, as a share"
     )
     labels: LabelRule = Field(
-        default="joint", description="joint: search soft labels along; idlg, yin, llg: read them off the last layer"
+        default="joint",
+        description="joint: search soft labels along; raw: without softmax; idlg, yin, llg: read off the last layer",
     )
     tv: NonNegativeFloat = Field(default=0.0, description="weight of the total variation beside the distance")
     tv_norm: Literal["squared", "absolute"] = Field(default="squared", description="differences of neighbours")

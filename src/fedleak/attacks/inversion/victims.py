@@ -100,7 +100,7 @@ def victims_of(
             own = (labels or {}).get(message.sender)
             images = count_of(setup, message, count) if own is None else len(own)
             factor, update = scale(setup, message), apparent_gradient(round_, message)
-            if own is None and rule != "joint":
+            if own is None and rule in RULES:
                 head = head or _head(setup, round_, rng)
                 is_gradient = scale is not as_sent or isinstance(message.payload, Gradients)
                 own = RULES[rule](update, head, images, factor if is_gradient else None)
@@ -125,4 +125,12 @@ def _head(setup: Setup, round_: Round, rng: torch.Generator) -> Head:
     network = network_of(setup, broadcast)
     noise = setup.normalisation.apply(torch.rand(NOISE, *setup.input_shape, generator=rng))
     like = next(iter(broadcast.tensors.values()))
-    return find_head(network, broadcast.tensors, broadcast.buffers, noise.to(like), setup.classes)
+    try:
+        return find_head(network, broadcast.tensors, broadcast.buffers, noise.to(like), setup.classes)
+    except RefusedError:
+        raise
+    except Exception as error:  # a user's module may raise anything
+        raise RefusedError(
+            f"labels: the network cannot be asked for its last layer ({type(error).__name__}: {error}); "
+            "use labels='joint', which does not ask"
+        ) from error

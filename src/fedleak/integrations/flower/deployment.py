@@ -3,7 +3,7 @@
     with Deployment("my_app", nodes=[Node({"partition-id": 0}), Node({"partition-id": 1})]) as running:
         log = running.run({"num-server-rounds": 3})
 
-Up to its 1.3x versions Flower talks gRPC, later ones HTTP: the transport is whatever the installed version uses.
+Older versions of Flower talk gRPC (1.24 does), newer ones HTTP (1.41 does): the transport is the installed version's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -94,7 +95,7 @@ class Deployment:
             raise RefusedError(f"flwr run: not over after {seconds:g} s\n{self.logs()}") from late
         log = done.stdout + done.stderr
         # Older versions return 0 even when the ServerApp raised.
-        if done.returncode or "Traceback (most recent call last)" in log or "Strategy execution finished" not in log:
+        if done.returncode or "Traceback (most recent call last)" in log:
             raise RefusedError(f"flwr run: failed with code {done.returncode}\n{log}\n{self.logs()}")
         return log
 
@@ -134,7 +135,7 @@ class Deployment:
         (self.folder / "home" / "config.toml").write_text(
             f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\n{section}', encoding="utf-8"
         )
-        if flower_version() < (1, 26):
+        if find_spec("flwr.cli.flower_config") is None:
             with (self.app / "pyproject.toml").open("a", encoding="utf-8") as file:
                 file.write(f'\n[tool.flwr.federations]\ndefault = "{LINK}"\n')
                 file.write(f"\n[tool.flwr.federations.{LINK}]\n{section}")

@@ -1,0 +1,82 @@
+"""Examples that run as they stand: own network, Opacus clients, the notebook, the gate in a pipeline."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.slow
+def test_own_model_believes_what_leaks_and_nothing_else(tmp_path: Path) -> None:
+    done = run(str(EXAMPLES / "own_model.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [": believed" in line for line in lines] == [True, True, False, False]
+
+
+@pytest.mark.slow
+def test_opacus_client_trades_accuracy_for_privacy(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="opacus is not installed: pip install 'fedleak[opacus]'")
+    done = run(str(EXAMPLES / "opacus_client.py"), "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    points = json.loads(done.stdout)["points"]
+    assert points[0]["epsilon"] is None
+    assert points[0]["recovered"] >= 1
+    assert all(point["recovered"] == 0 for point in points[1:])
+    spent = [point["epsilon"] for point in points[1:]]
+    assert spent == sorted(spent, reverse=True)
+    assert spent[-1] <= 1.0
+    assert points[0]["accuracy"] > points[-1]["accuracy"] + 0.2
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_its_objects_show_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((EXAMPLES / "audit_a_recording.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {"__name__": "notebook"}
+    shown = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [], "notebooks are stored without output"
+            shown.append(_last_value("".join(cell["source"]), names))
+    pages = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
+    assert len(pages) == 2
+    assert all("data:image/png;base64," in page and "believed: starts agree" in page for page in pages)
+    assert all(score > 0.9 for score in shown[-1].values())
+
+
+def _last_value(code: str, names: dict[str, Any]) -> Any:
+    """What a notebook displays: the value of a last line that is an expression."""
+    tree = ast.parse(code)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), names)
+    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+
+def test_the_gate_fails_the_pipeline_until_the_defense_is_deployed(tmp_path: Path) -> None:
+    spec = str(EXAMPLES / "ci_gate" / "audit.toml")
+    gate = ["--fail-above", "recovered=0.1", "--out", "run", "--jobs", "1", "--device", "cpu", "--quiet"]
+    start = ["-c", "from fedleak.cli import main; main()", "audit", spec]
+    failed = run(*start, *gate, "--junit", "before.xml", cwd=tmp_path)
+    assert failed.returncode == 3, failed.stderr
+    reasons = [line for line in failed.stderr.splitlines() if "gate crossed" in line]
+    assert len(reasons) == 1
+    assert "recovered=1 is above 0.1" in reasons[0]
+    assert int(ElementTree.parse(tmp_path / "before.xml").getroot().get("failures", "0")) >= 1
+    fix = ["--set", 'deployment.arm="gaussian(sigma=0.01)"', "--junit", "after.xml"]
+    passed = run(*start, *gate, *fix, cwd=tmp_path)
+    assert passed.returncode == 0, passed.stderr
+    assert ElementTree.parse(tmp_path / "after.xml").getroot().get("failures") == "0"
