@@ -14,7 +14,7 @@ from fedleak.reproduction.statistics import STATISTICS
 
 EVERY = [(name, scale) for name in table_names() for scale in load_table(name).scales]
 CONTRACT = {"attack", "dataset", "protocol", "defense", "E", "m", "K", "method", "tau", "gamma", "setting", "lr"}
-OWN = {"model", "preset", "strength", "until", "round"}
+OWN = {"model", "preset", "labels", "strength", "until", "round"}
 """Further keys of cells: flat, and each explained in the notes of its table."""
 
 
