@@ -17,8 +17,10 @@ test: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
 
-test-all: $(VENV)/.dev
+# What is slow or needs more: the whole default audit twice, kill sweeps, Flower, Ray, Opacus, a browser, the wheel.
+test-all: $(VENV)/.all
 	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" tests/integrations tests/examples
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix src tests
@@ -38,6 +40,10 @@ $(VENV)/.core: $(SOURCES) | $(BIN)/python
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.all: $(SOURCES) | $(BIN)/python
+	$(PIP) --editable '.[dev,flower,opacus,dp]'
+	@touch $@ $(VENV)/.dev $(VENV)/.core
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
