@@ -173,7 +173,8 @@ def test_the_attack_gives_the_same_bits_when_the_truth_is_gone(tmp_path: Path) -
 
     from fedleak.transcript import load_transcript
 
-    run(tmp_path, {**SMALL, "defenses": [], "attacks": []})
+    told = ["samples", "batch_size", "epochs", "lr", "momentum", "label_counts", "unique_labels"]
+    run(tmp_path, {**SMALL, "defenses": [], "attacks": [], "protocol": {**SMALL["protocol"], "disclose": told}})
     transcript = load_transcript(next((tmp_path / "transcripts").iterdir()))
     for name, cls in ATTACKS.items():
         attack = replace(cls(), steps=3, restarts=1)
