@@ -7,6 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -54,9 +55,10 @@ def provenance(
 
 def _plan(job: FederationJob, transcript: Transcript) -> Plan:
     """What a proof needs: how many rounds are released, and how many numbers a message holds."""
-    rounds = getattr(job.point.protocol, "rounds", 1)
+    protocol = job.point.protocol
+    plan = Plan(rounds=getattr(protocol, "rounds", 1), epochs=getattr(protocol, "epochs", 1))
     broadcast = transcript.rounds[0].broadcast if len(transcript.rounds) else None
     if not isinstance(broadcast, Weights):
-        return Plan(rounds=rounds)
+        return plan
     dimension = sum(value.numel() for value in broadcast.tensors.values())
-    return Plan(rounds=rounds, dimension=dimension, buffers=bool(broadcast.buffers))
+    return replace(plan, dimension=dimension, buffers=bool(broadcast.buffers))

@@ -45,6 +45,8 @@ class Plan:
     """What a proof needs to know of the deployment, and in `l2_bound` what earlier defenses of a chain established."""
 
     rounds: int = 1
+    epochs: int | None = None
+    """Passes over a client's examples in a round; None: not known."""
     dimension: int = 1
     """How many numbers a message holds."""
     delta: float = 1e-5

@@ -64,14 +64,14 @@ class DPSGD:
         replaced = plan.neighbours == "replace"
         sensitivity = 2.0 if replaced else 1.0
         once = gaussian_epsilon(self.noise_multiplier, sensitivity, plan.delta)
-        epochs = getattr(plan, "epochs", None)
+        epochs = plan.epochs
         if epochs is None:
             return Guarantee(
                 "none",
                 f"none stated: ({once:.3g}, {plan.delta:g})-DP at example level for one local epoch, but the plan does "
                 "not say how many there are",
             )
-        uses = plan.rounds * int(epochs)
+        uses = plan.rounds * epochs
         epsilon = gaussian_epsilon(self.noise_multiplier, sensitivity, plan.delta, uses)
         relation = "one example replaced by another" if replaced else "one example's gradient left out"
         statement = (
