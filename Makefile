@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt
 WORKERS ?= 2
+FLOOR := .venv-floor
+FLOOR_FLOWER := flwr[simulation]==1.24.*
 
-.PHONY: audit test test-all lint clean
+.PHONY: audit test test-all test-floor lint clean
 
 audit: $(VENV)/.core
 	$(BIN)/fedleak audit
@@ -21,6 +23,17 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.all
 	$(BIN)/python -m pytest -q -m slow
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" tests/integrations tests/examples
+	$(MAKE) test-floor
+
+# The oldest Flower that is supported, in an environment of its own. It is also where superlink and supernodes talk gRPC.
+test-floor: $(FLOOR)/.ready
+	$(FLOOR)/bin/python -m pytest -q -n $(WORKERS) $(wildcard tests/integrations/test_flower_[!o]*.py)
+
+$(FLOOR)/.ready: $(SOURCES)
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable '.[dev,flower]' '$(FLOOR_FLOWER)'
+	@touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix src tests
@@ -46,4 +59,4 @@ $(VENV)/.all: $(SOURCES) | $(BIN)/python
 	@touch $@ $(VENV)/.dev $(VENV)/.core
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(FLOOR) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

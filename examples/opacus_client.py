@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import fedleak
 from fedleak.data import DataSpec, data_root, read
-from fedleak.data.pixels import as_pixels
+from fedleak.data.pixels import as_pixels, fitted
 from fedleak.integrations.opacus import epsilon_spent, noise_for, train_private
 from fedleak.types import Message, ModelSpec, Normalisation, Round, Setup, Transcript, Truth, Weights
 
@@ -41,7 +41,7 @@ def net() -> nn.Module:
 
 def photographs() -> tuple[list[fedleak.Examples], fedleak.Examples]:
     faces = read(DataSpec(name="orl"), data_root()).train
-    pixels = as_pixels(faces.inputs, size=SIZE, grey=True)
+    pixels = as_pixels(fitted(faces.inputs, (1, SIZE, SIZE)))
     of = [torch.nonzero(faces.labels == person).flatten() for person in range(PEOPLE)]
 
     def some(first: int, last: int) -> fedleak.Examples:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 import fedleak
 from fedleak.data import DataSpec, data_root, read
-from fedleak.data.pixels import as_pixels
+from fedleak.data.pixels import as_pixels, fitted
 from fedleak.defenses import Context, Gaussian
 from fedleak.integrations.confidence import confidence
 from fedleak.integrations.own_models import prepare
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
 def photograph(person: int, number: int) -> Tensor:
     faces = read(DataSpec(name="orl"), data_root()).train
     at = torch.nonzero(faces.labels == person).flatten()[number]
-    return as_pixels(faces.inputs[at : at + 1], size=SIZE, grey=True)
+    return as_pixels(fitted(faces.inputs[at : at + 1], (1, SIZE, SIZE)))
 
 
 def client(state: dict[str, Tensor], person: int) -> Weights:

@@ -58,10 +58,11 @@ def audit(defended: bool, rounds: int, steps: int) -> dict[str, Any]:
             running.run({"num-server-rounds": rounds})
             recording = shutil.copytree(running.folder / "recording", Path(folder) / "recording")
             model = torch.load(running.folder / "final_model.pt", weights_only=True)
+            transport = running.transport
         task = _task()
         transcript = fedleak.load_transcript(recording)
         finding = fedleak.attack(transcript, "dlm_plus", model=task.Net, steps=steps, restarts=1, device="cpu")
-    return judge(task, finding, model)
+    return {**judge(task, finding, model), "transport": transport}
 
 
 def judge(task: Any, finding: Any, model: dict[str, torch.Tensor]) -> dict[str, Any]:

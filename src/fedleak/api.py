@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from fedleak.audit.device import choose_device
+from fedleak.audit.readable import readable
 from fedleak.audit.registry import lookup
 from fedleak.audit.rows import Row
 from fedleak.audit.runner import run_audit as run_spec
@@ -30,11 +31,13 @@ from fedleak.report import build_report
 from fedleak.seeding import Seeds
 from fedleak.types import (
     Examples,
+    Finding,
     ModelSpec,
     Normalisation,
     Progress,
-    Reconstruction,
+    PublicSet,
     Recording,
+    RecoveredImages,
     Transcript,
     Truth,
     silent,
@@ -42,7 +45,18 @@ from fedleak.types import (
 
 __all__ = ["attack", "judge", "run_audit", "simulate"]
 
-IMAGE_METRICS = ("psnr", "ssim", "mse", "recovered", "label_errors")
+METRICS = (
+    "psnr",
+    "ssim",
+    "mse",
+    "recovered",
+    "label_errors",
+    "attack_accuracy",
+    "nearest_public",
+    "fidelity",
+    "victim_accuracy",
+)
+"""Each is computed where it means something for what was found."""
 
 
 def simulate(
@@ -55,6 +69,7 @@ def simulate(
     seed: int = 0,
     classes: int | None = None,
     normalisation: Normalisation | None = None,
+    public: PublicSet | None = None,
     device: str = "auto",
     progress: Progress = silent,
     **settings: Any,
@@ -63,7 +78,8 @@ def simulate(
 
     `clients` maps a name to its examples (pixels in [0, 1], shaped (n, C, H, W), and integer labels); `model` is a
     name of `fedleak list models` or anything that makes an `nn.Module`; `settings` are the protocol's parameters
-    (`fedleak show protocol fedavg`). What the server saw and what only you know come back apart.
+    (`fedleak show protocol fedavg`); `public` is what server and clients share in the logit protocols. What the server
+    saw and what only you know come back apart.
     """
     if not clients:
         raise DataError("clients={}: a federation needs at least one client")
@@ -76,6 +92,8 @@ def simulate(
         input_shape=tuple(next(iter(clients.values())).inputs.shape[1:]),
         classes=classes or 1 + max(int(part.labels.max()) for part in everything if len(part)),
         normalisation=normalisation or Normalisation(),
+        public=public,
+        targets=tuple(sorted({int(label) for part in clients.values() for label in part.labels.tolist()})),
     )
     run = configure(lookup("protocols", protocol), settings)
     recording: Recording = run(
@@ -93,35 +111,41 @@ def attack(
     name: str,
     *,
     model: Callable[[], nn.Module] | None = None,
+    batchnorm: Literal["batch", "running"] = "batch",
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
     seed: int = 0,
     device: str = "auto",
     progress: Progress = silent,
     **parameters: Any,
-) -> Reconstruction:
+) -> Finding:
     """Run an attack on what a server saw. It is told only what it needs of what the transcript discloses.
 
-    `model` makes the network of a transcript that was loaded from disk and names one of your own.
+    `model` makes the network of a transcript that was loaded from disk and names one of your own. It is used as an
+    attack can use it: without dropout, with BatchNorm in the mode that the clients used, frozen layers among the
+    buffers, in float32. `input_shape` (C, H, W) and `classes` say what a recording leaves open about the pictures.
     """
-    if model is not None:
-        transcript = transcript.with_model(model)
+    seen = readable(transcript, model, batchnorm=batchnorm, input_shape=input_shape, classes=classes)
     configured = configure(lookup("attacks", name), parameters)
-    return attack_transcript(configured, name, transcript, seed, choose_device(device), progress)[0]
+    return attack_transcript(configured, name, seen, seed, choose_device(device), progress)[0]
 
 
 def judge(
-    finding: Reconstruction,
+    finding: Finding,
     truth: Truth,
     *,
-    metrics: Sequence[str] = IMAGE_METRICS,
+    metrics: Sequence[str] = METRICS,
     threshold: float | None = None,
     data: str | None = None,
     seed: int = 0,
 ) -> dict[str, Judgement]:
-    """Hold what an attack found against the truth: client to scores, one number per private example."""
+    """Hold what an attack found against the truth: client to scores, one number per private example (images, label
+    counts), per private class (pictures of classes) or per test example (stolen models)."""
     found = {}
     for victim in finding.victims:
         if victim.status in ("ok", "diverged"):
-            limit = default_threshold("", len(victim.inputs)) if threshold is None else threshold
+            images = len(victim.inputs) if isinstance(victim, RecoveredImages) else 1
+            limit = default_threshold("", images) if threshold is None else threshold
             rng = Seeds(seed).generator("judge", victim.round, victim.sender)
             found[victim.sender] = judge_one(victim, truth, metrics, limit, data_root(data), rng)
     return found

@@ -91,7 +91,17 @@ def attack(
     changes: Set = None,
     model: Annotated[str | None, typer.Option(help="module:factory of your own network; needs --allow-code.")] = None,
     allow_code: AllowCode = False,
+    batchnorm: Annotated[
+        str, typer.Option(help="Statistics that the clients' BatchNorm used: batch (training) or running (eval mode).")
+    ] = "batch",
+    input_shape: Annotated[
+        str | None, typer.Option("--input-shape", help="C,H,W of a picture, where the recording does not say it.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(min=1, help="How many classes, where the recording is wrong.")] = None,
     truth: Annotated[Path | None, typer.Option(help="The private data, to judge the result.")] = None,
+    confidence: Annotated[
+        bool, typer.Option(help="Without --truth: run another start and noise, to say how far to believe a picture.")
+    ] = True,
     out: Annotated[Path | None, typer.Option(help="Where to write the result. Default: runs/attack-<hash>.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: Device = "auto",
@@ -109,7 +119,11 @@ def attack(
             changes=changes or [],
             model=model,
             allow_code=allow_code,
+            batchnorm=batchnorm,
+            input_shape=input_shape,
+            classes=classes,
             truth=truth,
+            sure=confidence,
             out=out,
             seed=seed,
             device=device,

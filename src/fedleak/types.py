@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 __all__ = [
     "Attack",
+    "ClassReconstruction",
     "Examples",
     "Finding",
     "Gradients",
+    "LabelCounts",
     "Message",
     "ModelSpec",
     "Named",
@@ -31,10 +33,14 @@ __all__ = [
     "PublicSet",
     "Reconstruction",
     "Recording",
+    "RecoveredClasses",
+    "RecoveredCounts",
     "RecoveredImages",
     "Round",
     "Setup",
     "Status",
+    "StolenModel",
+    "StolenModels",
     "Trace",
     "Transcript",
     "Truth",
@@ -122,10 +128,18 @@ class Normalisation:
 
 @dataclass(frozen=True, eq=False)
 class PublicSet:
-    """Examples that server and clients share in the logit protocols. Pixels; labels may be missing."""
+    """Examples that server and clients share in the logit protocols. Pixels; labels may be missing.
+
+    `domains` (n,) is 0 where an image is of the private images' domain (D_0 of pli.txt: clean faces of other people),
+    1 where it is of another (D_a: masked, blurred or younger faces, of all people); None: all are of one domain.
+    """
 
     inputs: Tensor
     labels: Tensor | None = None
+    domains: Tensor | None = None
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
 
 
 @dataclass(frozen=True)
@@ -237,6 +251,13 @@ class Truth:
     `used[(round, sender)]` are the positions in `private` of the examples behind that message; `correct` is one 0/1
     per test example of the final global model; `utility` is the test accuracy at the rounds that the protocol's
     `evaluated_rounds()` names, the first before round 1, the last after the last round.
+
+    Of the logit protocols, where every client has a model of its own: `correct` is the share of the clients whose final
+    model is right; `predicted[(round, sender)]` is the class that the model behind that message gives each test
+    example; `public` is what the server and all clients share, and `twins` how many private images have a copy in it,
+    seen through the other domain; `entropies` holds, in nats, how sure the models are: "server on public", "server on
+    private", "client on public", "client on private" (each client on its own examples), one number per model and
+    example, all at the last recorded round.
     """
 
     private: Examples
@@ -245,6 +266,10 @@ class Truth:
     test: Examples
     utility: tuple[float, ...] = ()
     correct: Tensor = field(default_factory=lambda: torch.zeros(0))
+    predicted: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
+    public: PublicSet | None = None
+    twins: int = 0
+    entropies: Mapping[str, Tensor] = field(default_factory=dict)
 
     def behind(self, round_index: int, sender: str) -> Examples:
         """The private examples behind one message."""
@@ -296,7 +321,88 @@ class Reconstruction:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-Finding = Reconstruction
+@dataclass(frozen=True, eq=False)
+class RecoveredCounts:
+    """How many examples of every class an attack says that one client trained on: (classes,), whole numbers."""
+
+    sender: str
+    round: int
+    counts: Tensor
+    objective: float = float("nan")
+    status: Status = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelCounts:
+    """Label counts of every victim of a transcript."""
+
+    victims: tuple[RecoveredCounts, ...]
+    trace: Trace = field(default_factory=Trace)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class RecoveredClasses:
+    """One picture for every target label, whichever client holds it: pixels (n, C, H, W), unclipped.
+
+    `candidates` (clients, n, C, H, W) is what the logits of each of `senders` yield for every label, and `chosen` the
+    client whose picture was taken; `prior` (n, C, H, W) is the picture that the attack believed in before it saw a
+    logit. `by_round` is `inputs` as it was after each of the attacked rounds.
+    """
+
+    sender: str
+    round: int
+    labels: Tensor
+    inputs: Tensor
+    senders: tuple[str, ...] = ()
+    candidates: Tensor | None = None
+    chosen: tuple[str, ...] = ()
+    prior: Tensor | None = None
+    by_round: tuple[Tensor, ...] = ()
+    objective: float = float("nan")
+    status: Status = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassReconstruction:
+    """Pictures of private classes; one victim, the federation."""
+
+    victims: tuple[RecoveredClasses, ...]
+    trace: Trace = field(default_factory=Trace)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class StolenModel:
+    """A model that imitates one client's: the network, its weights after the attacked round, and what it is fed.
+
+    `history` is (round, weights) after every round on the way, the last included.
+    """
+
+    sender: str
+    round: int
+    model: ModelSpec
+    weights: Weights
+    normalisation: Normalisation = Normalisation()
+    history: tuple[tuple[int, Weights], ...] = ()
+    objective: float = float("nan")
+    status: Status = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class StolenModels:
+    """Imitations of the models behind a transcript."""
+
+    victims: tuple[StolenModel, ...]
+    trace: Trace = field(default_factory=Trace)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+Finding = Reconstruction | LabelCounts | ClassReconstruction | StolenModels
+"""What an attack yields: victims, each with sender, round, objective and status; how the search went; notes."""
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,15 @@ arm = "shipped"
 """,
 }
 
+GOOD_SPECS["a case of its own"] = (
+    GOOD + '[[cases]]\nmodel = { name = "lenet" }\nprotocol = { name = "fedsgd", examples = 1 }\n'
+)
+
 # name: (text, what the answer must contain)
 BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
     "empty": ("", ["the file is empty"]),
+    "a case that is no table": (GOOD.replace("[data]", "cases = [3]\n[data]"), ["cases", "must be a list of tables"]),
+    "a case with an unknown key": (GOOD + "[[cases]]\nmodels = {}\n", ["cases.0.models", "did you mean 'model'"]),
     "only a comment": ("# nothing\n", ["the file is empty"]),
     "not UTF-8": (b'[data]\nname = "\xff\xfe"\n', ["not UTF-8"]),
     "not TOML": ("[data\n", ["not TOML"]),
@@ -177,3 +184,21 @@ def test_entries_that_share_a_name_are_told_apart_by_what_differs() -> None:
         }
     )
     assert [dict(c.extra) for c in spec.points[0].attacks] == [{"attack.steps": 3}, {"attack.steps": 5}]
+
+
+def test_cases_lie_beside_the_sweep_and_replace_whole_tables() -> None:
+    tables = {
+        "data": {"name": "orl", "size": 16, "clients": 3},
+        "model": {"name": "mlp"},
+        "protocol": {"name": "fedavg", "examples": 1},
+        "attacks": [{"name": "dlm_plus", "steps": 5}],
+        "sweep": {"model.hidden": [8, 16]},
+        "cases": [{"model": {"name": "lenet"}, "attacks": [{"name": "dlg"}]}],
+    }
+    spec = make_spec(tables)
+    models = [(point.model.name, point.model.arguments.get("hidden")) for point in spec.points]
+    assert models == [("mlp", 8), ("mlp", 16), ("lenet", None)]
+    assert [[choice.name for choice in point.attacks] for point in spec.points] == [["dlm_plus"], ["dlm_plus"], ["dlg"]]
+    again = make_spec(tomllib.loads(spec.text))
+    assert [point.attacks for point in again.points] == [point.attacks for point in spec.points]
+    assert again.text == spec.text

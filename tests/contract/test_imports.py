@@ -12,12 +12,13 @@ import fedleak
 SOURCE = Path(fedleak.__file__).parent
 
 # Each area may import itself and these. What is not listed here is an arrow that points backwards.
-BASE = {"types", "errors", "components", "seeding", "files"}
+BASE = {"types", "errors", "components", "seeding", "files", "notebook"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "notebook": set(),
     "seeding": set(),
     "components": set(),
-    "types": {"errors"},
+    "types": {"errors", "notebook"},
     "files": {"errors"},
     "transcript": BASE,
     "learning": BASE,
@@ -28,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "attacks": BASE | {"learning", "models"},
     "metrics": BASE | {"learning", "models"},
     "audit": BASE | {"learning", "models", "data", "defenses", "federation", "attacks", "metrics", "transcript"},
-    "integrations": BASE | {"transcript", "defenses", "learning", "models"},
+    "integrations": BASE | {"transcript", "defenses", "learning", "models", "audit"},
     "reproduction": BASE | {"audit", "metrics"},
     "report": BASE | {"audit", "metrics", "attacks"},
     "api": BASE | {"audit", "data", "defenses", "federation", "metrics", "report", "transcript"},

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedleak.data import Request, digits, orl, read_dataset
-from fedleak.data.pixels import as_pixels, resized, to_grey
+from fedleak.data.pixels import as_pixels, fitted, resized, to_grey
 from fedleak.errors import DataError, ShapeError
 
 
@@ -208,6 +208,28 @@ def test_resizing_channel_by_channel_is_pillows_resizing_in_colour(size: int) ->
     for image, expected in zip(ours, values, strict=True):
         theirs = Image.fromarray(expected).resize((size, size), Image.Resampling.BILINEAR)
         assert np.array_equal(image.permute(1, 2, 0).numpy(), np.asarray(theirs))
+
+
+@pytest.mark.parametrize("size", [4, (20, 6)])
+def test_resizing_in_colour_is_resizing_every_channel(size: int | tuple[int, int]) -> None:
+    images = torch.from_numpy(noise(5, 3, 11, 8))
+    each = [resized(images[:, channel : channel + 1], size) for channel in range(3)]
+    assert torch.equal(resized(images, size), torch.cat(each, dim=1))
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 5), (3, 6, 5), (3, 11, 8), (1, 11, 8)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_made_to_fit(channels: int, shape: tuple[int, int, int]) -> None:
+    images = torch.from_numpy(noise(2, channels, 11, 8))
+    ours = fitted(images, shape)
+    assert tuple(ours.shape) == (2, *shape)
+    for image, source in zip(ours, images, strict=True):
+        picture = Image.fromarray(source[0].numpy() if channels == 1 else source.permute(1, 2, 0).numpy())
+        theirs = picture.convert("L") if shape[0] == 1 else picture
+        expected = theirs.resize((shape[2], shape[1]), Image.Resampling.BILINEAR).convert(
+            "L" if shape[0] == 1 else "RGB"
+        )
+        assert np.array_equal(image.permute(1, 2, 0).squeeze(2).numpy(), np.asarray(expected))
 
 
 def test_resizing_a_flat_image_keeps_it_flat_and_halving_averages() -> None:

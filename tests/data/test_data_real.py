@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedleak.components import configure
 from fedleak.data import Dataset, DataSpec, load, read
 from fedleak.seeding import Seeds
 
@@ -84,6 +85,66 @@ def test_lfw_as_an_image_folder() -> None:
     data = read(DataSpec(name="imagefolder", path="lfw"), ROOT)
     assert tuple(data.train.inputs.shape) == (7804, 3, 64, 64)
     assert data.classes == 1000
+
+
+@pytest.mark.slow
+@needs("lfw")
+def test_lfw_as_pli_takes_it() -> None:
+    """1000 people, 200 of them targets, the masked twin of every image public; DS-FL without labels."""
+    spec = {"name": "lfw", "clients": 10, "test_fraction": 0, "public": {"targets": 200}}
+    data = load(configure(DataSpec, spec), ROOT, Seeds(0))
+    assert data.public is not None
+    assert data.public.domains is not None
+    private = sum(map(len, data.clients.values()))
+    assert data.public.domains.bincount().tolist() == [7804 - private, 7804]
+    assert data.twins == private
+    assert [len(examples.labels.unique()) for examples in data.clients.values()] == [20] * 10
+    assert (data.classes, data.input_shape, len(data.targets)) == (1000, (3, 64, 64), 200)
+
+
+@needs("lfw")
+def test_the_most_pictured_people_of_lfw() -> None:
+    data = read(DataSpec(name="lfw", people=5), ROOT)
+    # Powell, Rumsfeld, Bush, Schroeder, Blair: the published counts
+    assert torch.bincount(data.train.labels).tolist() == [236, 121, 530, 109, 144]
+
+
+@needs("emnist_letters.npz")
+@needs("mnist.npz")
+def test_close_world() -> None:
+    spec = {"name": "emnist", "classes": list(range(10)), "per_class": 30, "public": {"name": "mnist"}}
+    data = load(configure(DataSpec, spec), ROOT, Seeds(0))
+    assert data.public is not None
+    assert tuple(data.public.inputs.shape) == (60000, 1, 28, 28)
+    assert torch.cat([examples.labels for examples in data.clients.values()]).bincount().tolist() == [30] * 10
+    assert [len(examples) for examples in data.clients.values()] == [30] * 10
+
+
+@needs("tiny-imagenet-20")
+@needs("mnist.npz")
+def test_open_world_with_digits() -> None:
+    spec = {
+        "name": "mnist",
+        "size": 32,
+        "colour": True,
+        "per_class": 100,
+        "test_examples": 500,
+        "public": {"name": "tiny_imagenet", "classes": [0, 1], "alpha": 0.5},
+    }
+    data = load(configure(DataSpec, spec), ROOT, Seeds(0))
+    assert data.public is not None
+    assert tuple(data.public.inputs.shape) == (1000, 3, 32, 32)
+    assert data.public.domains is not None
+    assert data.public.domains.bincount().tolist() == [500, 500]
+    assert data.input_shape == (3, 32, 32)
+
+
+@needs("tiny-imagenet-20")
+def test_tiny_imagenet_first_classes() -> None:
+    data = read(DataSpec(name="tiny_imagenet", classes=(0, 1)), ROOT)
+    assert data.test is not None
+    assert torch.bincount(data.train.labels).tolist() == [500, 500]
+    assert torch.bincount(data.test.labels).tolist() == [50, 50]
 
 
 @needs("tiny-imagenet-20")

@@ -48,7 +48,7 @@ def test_good_tables_round_trip_through_plain_data(given: dict[str, Any]) -> Non
         ({"name": "orl", "partition": "dirichlet", "alpha": float("inf")}, "alpha", "finite"),
         ({"name": "orl", "classes_per_client": 2}, "classes_per_client", "belongs to partition = 'by_class'"),
         ({"name": "mnist", "writers_per_client": 2}, "writers_per_client", "belongs to partition = 'by_writer'"),
-        ({"name": "orl", "partition": "by_writer"}, "partition", "by_writer works with mnist, npz"),
+        ({"name": "orl", "partition": "by_writer"}, "partition", "by_writer works with mnist, femnist, npz"),
         ({"name": "orl", "partition": "by_clas"}, "partition", "'by_class'"),
         ({"name": "npz"}, "path", "npz needs a path"),
         ({"name": "imagefolder"}, "path", "imagefolder needs a path"),
@@ -110,4 +110,4 @@ def test_every_data_set_describes_itself(name: str) -> None:
     assert source.layout
     assert source.where
     assert source.revision >= 1
-    assert source.takes <= {"path", "subset"}
+    assert source.takes <= {"path", "subset", "people"}

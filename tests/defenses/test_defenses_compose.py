@@ -102,7 +102,7 @@ def test_labels_leave_out_defaults() -> None:
     assert label(Gaussian(sigma=0.01)) == "gaussian(sigma=0.01)"
     assert label(chain(Clip(norm=1), Gaussian(sigma=0.01))) == "clip(norm=1)+gaussian(sigma=0.01)"
     assert label(Sparsify(fraction=0.9, of="weights")) == "sparsify(fraction=0.9, of=weights)"
-    assert label(Doubling()) == "Doubling()"
+    assert label(Doubling()) == "Doubling"
 
 
 @pytest.mark.parametrize("name", sorted(DEFENSES))

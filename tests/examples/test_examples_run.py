@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fedleak.defenses.accounting import gaussian_epsilon
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -80,3 +82,20 @@ def test_the_gate_fails_the_pipeline_until_the_defense_is_deployed(tmp_path: Pat
     passed = run(*start, *gate, *fix, cwd=tmp_path)
     assert passed.returncode == 0, passed.stderr
     assert ElementTree.parse(tmp_path / "after.xml").getroot().get("failures") == "0"
+
+
+def test_the_privacy_curve_runs_and_every_row_names_its_epsilon(tmp_path: Path) -> None:
+    spec = str(EXAMPLES / "dp_curve.toml")
+    small = ["protocol.rounds=2", "attacks.0.steps=1", 'sweep."defenses.0.noise_multiplier"=[0.0, 0.5, 8.0]']
+    smaller = [word for change in small for word in ("--set", change)]
+    given = [spec, "--out", "run", "--jobs", "1", "--device", "cpu", "--quiet", "--json", *smaller]
+    done = run("-c", "from fedleak.cli import main; main()", "audit", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found: dict[float, set[float | None]] = {}
+    for row in json.loads(done.stdout)["rows"]:
+        blob = tmp_path / "run" / "artifacts" / row["artifacts"]["provenance"]
+        promised = json.loads(blob.read_text())["guarantee"]
+        found.setdefault(row["where"]["defenses.0.noise_multiplier"], set()).add(promised["epsilon"])
+    # One example replaced moves a sum of clipped gradients by two norms, and it is in one step of each of two rounds.
+    wanted = {noise: gaussian_epsilon(noise, 2.0, 1e-5, 2) for noise in (0.5, 8.0)}
+    assert found == {0.0: {None}, **{noise: {pytest.approx(epsilon)} for noise, epsilon in wanted.items()}}

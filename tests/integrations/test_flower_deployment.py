@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +26,7 @@ import fedleak
 from fedleak.errors import RefusedError
 from fedleak.integrations.flower import Deployment, Node
 from fedleak.integrations.flower.deployment import QUIET
+from fedleak.integrations.flower.installed import flower_version
 from fedleak.integrations.flower.processes import MARK, end_marked, marked
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_fedavg"
@@ -64,6 +69,14 @@ def test_flower_audit_recovers_photographs_and_the_documented_defense_stops_it()
     assert found["defended"]["accuracy"] > 0.5
 
 
+def answers_http2(port: int) -> bool:
+    """gRPC is HTTP/2: its server answers the preface with a SETTINGS frame, where HTTP/1.1 sends a line of text."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+        link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        head = link.recv(9)
+    return len(head) == 9 and head[3] == 4
+
+
 def test_flower_deployment_with_a_failing_client_is_recorded_and_leaves_no_process(app: Path) -> None:
     client = app / "flower_fedavg" / "client_app.py"
     failing = (
@@ -77,6 +90,8 @@ def test_flower_deployment_with_a_failing_client_is_recorded_and_leaves_no_proce
         assert [len(r.received) for r in seen.rounds] == [1]
         assert seen.rounds[0].received[0].disclosed["samples"] == 4
         problems = (running.folder / "recording" / "problems.txt").read_text()
+        assert running.transport == ("grpc" if flower_version() < (1, 40) else "http")
+        assert answers_http2(running.port) == (running.transport == "grpc")
     assert "RecordedFedAvg" in log
     assert "replied with error" in problems
     assert len(problems.splitlines()) == 1
@@ -92,6 +107,40 @@ def test_flower_deployment_whose_server_fails_says_so_and_leaves_no_process(app:
     with pytest.raises(RefusedError, match="wrong key"), running:
         running.run()
     assert marked(running.mark) == []
+
+
+def test_flower_server_killed_in_a_round_leaves_the_finished_ones(app: Path) -> None:
+    """Round 2 never ends, because the clients wait in it; then everything is killed at once."""
+    client = app / "flower_fedavg" / "client_app.py"
+    waits = '    config = message.content["config"]\n    while config["server-round"] == 2:\n        time.sleep(1)\n'
+    source = client.read_text().replace('    config = message.content["config"]\n', waits)
+    client.write_text(source.replace("from flwr.app import", "import time\n\nfrom flwr.app import", 1))
+    with Deployment(app, NODES) as running:
+        started = running.launch({"num-server-rounds": 3})
+        recording = running.folder / "recording"
+        deadline = time.monotonic() + 300
+        while not rounds_in(recording) and time.monotonic() < deadline:
+            assert started.poll() is None, started.communicate()[0]
+            time.sleep(0.2)
+        for process in marked(running.mark):
+            os.kill(process, signal.SIGKILL)
+        started.communicate()
+        assert marked(running.mark) == []
+        seen = fedleak.load_transcript(recording)
+        assert [r.index for r in seen.rounds] == [1]
+        assert [len(r.received) for r in seen.rounds] == [2]
+        finding = fedleak.attack(seen, "dlm_plus", model=own_net(), steps=1, restarts=0, device="cpu")
+        assert [victim.status for victim in finding.victims] == ["ok", "ok"]
+
+
+def rounds_in(recording: Path) -> int:
+    return len(fedleak.load_transcript(recording).rounds) if (recording / "manifest.json").exists() else 0
+
+
+def own_net() -> Any:
+    from flower_fedavg import task
+
+    return task.Net
 
 
 SIMULATION = """

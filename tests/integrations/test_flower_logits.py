@@ -11,11 +11,14 @@ import torch
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'fedleak[flower]'")
 
 from flower_parts import LocalGrid
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedleak
-from fedleak.integrations.flower import Deployment, Node, exchange, read_request, reply_predictions
+from fedleak.defenses import Directed, Gaussian, LabelOnly
+from fedleak.errors import RefusedError
+from fedleak.integrations.flower import Deployment, Node, defend, exchange, read_request, reply_predictions
+from fedleak.integrations.flower.arrays import array_record
 from fedleak.integrations.flower.logits import consensus
 from fedleak.types import Predictions, PublicSet
 
@@ -112,3 +115,56 @@ def test_flower_fedmd_example_as_a_deployment(protocol: str) -> None:
     assert seen.setup.disclosed == {"protocol": protocol}
     if protocol == "dsfl":
         assert torch.allclose(values.sum(dim=1), torch.ones(20), atol=1e-5)
+
+
+# --- defended ---------------------------------------------------------------------------------------------------
+
+
+def defended(*defenses: Any, seed: int | None = 4, change: Any = None) -> ClientApp:
+    app = ClientApp(mods=[defend(*defenses, seed=seed)])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        asked, number = read_request(message), int(context.node_config["partition-id"])
+        values = asked.index[:, None].float() + torch.arange(3.0) * number
+        return reply_predictions(message, values, samples=5) if change is None else change(message, values)
+
+    return app
+
+
+def values_in(recording: Path, round_index: int) -> list[torch.Tensor]:
+    return [m.payload.values for m in fedleak.load_transcript(recording).round(round_index).received]  # type: ignore[union-attr]
+
+
+def test_predictions_leave_rounded_and_noised(tmp_path: Path) -> None:
+    run(tmp_path / "plain")
+    run(tmp_path / "noised", defended(Gaussian(sigma=0.5)))
+    run(tmp_path / "same", defended(Gaussian(sigma=0.5)))
+    run(tmp_path / "fresh", defended(Gaussian(sigma=0.5), seed=None))
+    plain, noised = values_in(tmp_path / "plain", 1), values_in(tmp_path / "noised", 1)
+    moved = torch.stack(noised) - torch.stack(plain)
+    assert 0.2 < float(moved.std()) < 0.9
+    assert not torch.equal(moved[0], moved[1]), "each client has noise of its own"
+    later = torch.stack(values_in(tmp_path / "noised", 2)) - torch.stack(values_in(tmp_path / "plain", 2))
+    assert not torch.equal(moved, later), "and every round"
+    assert all(map(torch.equal, noised, values_in(tmp_path / "same", 1)))
+    assert not torch.equal(noised[0], values_in(tmp_path / "fresh", 1)[0])
+    run(tmp_path / "labels", defended(LabelOnly()))
+    told = values_in(tmp_path / "labels", 1)[1]
+    assert told.argmax(dim=-1).tolist() == [2, 2, 2, 2]
+    assert len(told.unique()) == 2, "one value for the label and one for all the others"
+
+
+def test_what_cannot_be_defended_is_not_sent(tmp_path: Path) -> None:
+    def with_weights(message: Message, values: torch.Tensor) -> Message:
+        content = RecordDict({"predictions": array_record({"values": values, "weights": torch.ones(2)})})
+        return Message(content, reply_to=message)
+
+    for app in (defended(Gaussian(sigma=0.5), change=with_weights), defended(Directed(gamma=0.1))):
+        with pytest.raises(RefusedError):
+            app(asking(), LocalGrid(app).contexts[101])
+
+
+def asking() -> Message:
+    config = {"server-round": 1, "public-index": [0, 1], "scale": "logits"}
+    return Message(RecordDict({"config": ConfigRecord(config)}), dst_node_id=101, message_type="train", group_id="1")

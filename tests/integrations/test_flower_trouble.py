@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 import fedleak
+from fedleak.errors import RefusedError
 from fedleak.integrations.flower import record
 from fedleak.integrations.flower.recording import PROBLEMS
 
@@ -103,15 +104,16 @@ def test_a_client_that_never_replies(tmp_path: Path) -> None:
 
 
 def test_another_model_than_was_named(tmp_path: Path) -> None:
-    """The arrays are kept; an attack then says that they are not the model's."""
+    """The arrays are kept; an attack with the wrong network says so at once, with the right one it goes on."""
     recorder = recorded(tmp_path / "r", model=lambda: nn.Linear(16, 3))
     assert [len(r) for r in senders(tmp_path / "r")] == [2, 2, 2]
     (problem,) = recorder.problems
     assert "not those of the model" in problem
     seen = fedleak.load_transcript(tmp_path / "r")
-    finding = fedleak.attack(seen, "dlm_plus", model=lambda: nn.Linear(16, 3), steps=1, device="cpu")
-    assert {victim.status for victim in finding.victims} == {"refused"}
-    assert "its parameters are not those that were broadcast" in finding.victims[0].reason
+    with pytest.raises(RefusedError, match="recorded from another network than Linear"):
+        fedleak.attack(seen, "dlm_plus", model=lambda: nn.Linear(16, 3), steps=1, device="cpu")
+    finding = fedleak.attack(seen, "dlm_plus", model=net, steps=1, restarts=0, device="cpu")
+    assert {victim.status for victim in finding.victims} == {"ok"}
 
 
 def test_personal_models_have_no_common_start(tmp_path: Path) -> None:
@@ -134,3 +136,37 @@ def test_a_full_disk_does_not_stop_the_federation(tmp_path: Path) -> None:
     result = strategy.start(LocalGrid(client_app()), first(), num_rounds=2)
     assert torch.isfinite(result.arrays.to_torch_state_dict()["1.weight"]).all()
     assert all("nothing was recorded" in problem for problem in strategy.fedleak_recorder.problems)
+
+
+def whole_numbers(module: nn.Module, samples: int, partition: int, index: int) -> RecordDict:
+    """The trained weights in whole numbers of 1/1024, with the scale in the metrics."""
+    state = {
+        n: v if v.ndim == 0 else (v.detach() * 1024).round().to(torch.int16) for n, v in module.state_dict().items()
+    }
+    metrics = MetricRecord({"num-examples": samples, "scale": 1 / 1024})
+    return RecordDict({"arrays": ArrayRecord(state), "metrics": metrics})
+
+
+class Stubborn(FedAvg):
+    """Keeps its model: nothing that it gets can be averaged."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        list(replies)
+        return first(), None
+
+
+def test_a_quantised_reply_needs_somebody_to_say_its_scale(tmp_path: Path) -> None:
+    strategy = Stubborn(fraction_evaluate=0.0)
+    recorder = recorded(tmp_path / "r", app=client_app(content=whole_numbers), strategy=strategy)
+    assert senders(tmp_path / "r") == [[], [], []]
+    assert "a quantised update, and nothing says of what scale" in recorder.problems[0]
+
+    def told(reply: Any) -> dict[str, Any]:
+        return {"scale": reply.content["metrics"]["scale"]}
+
+    recorded(tmp_path / "q", app=client_app(content=whole_numbers), strategy=strategy, quantisation=told)
+    seen = fedleak.load_transcript(tmp_path / "q")
+    message = seen.round(1).received[0]
+    assert message.disclosed["quantisation"] == {"scale": 1 / 1024}
+    finding = fedleak.attack(seen, "dlm_plus", model=net, steps=1, restarts=0, device="cpu", input_shape=(1, 4, 4))
+    assert [victim.status for victim in finding.victims] == ["ok", "ok"]

@@ -1,13 +1,18 @@
-"""Attack accuracy: the picture found for a class against the mean image of every private class."""
+"""Pictures of classes: what is found for a label against the mean image of every private and public class."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fedleak.errors import ShapeError
-from fedleak.metrics import class_hits, class_means, judge
-from fedleak.types import Examples, RecoveredImages, Truth
+from fedleak.errors import DataError, ShapeError
+from fedleak.metrics import class_means, judge, ssim
+from fedleak.metrics.judgement import Judgement
+from fedleak.types import Examples, PublicSet, RecoveredClasses, Truth
+
+METRICS = ["attack_accuracy", "ssim", "nearest_public", "psnr"]
 
 
 def private() -> Examples:
@@ -17,46 +22,101 @@ def private() -> Examples:
     return Examples(inputs.flatten(0, 1), torch.tensor([7, 7, 4, 4, 9, 9]))
 
 
+def truth(public: PublicSet | None = None) -> Truth:
+    held = private()
+    used = {(2, "a"): torch.arange(4), (2, "b"): torch.tensor([4, 5])}
+    return Truth(held, ("a",) * 4 + ("b",) * 2, used, Examples(held.inputs[:0], held.labels[:0]), public=public)
+
+
+def judged(found: RecoveredClasses, public: PublicSet | None = None) -> Judgement:
+    return judge(found, truth(public), METRICS, 30.0, None, torch.Generator().manual_seed(0))
+
+
+def means() -> RecoveredClasses:
+    labels, pictures = class_means(private())
+    return RecoveredClasses("federation", 2, labels, pictures)
+
+
 def test_class_means_by_hand() -> None:
     inputs = torch.tensor([0.0, 1.0, 0.5, 0.5]).reshape(4, 1, 1, 1)
-    labels, means = class_means(Examples(inputs, torch.tensor([3, 3, 1, 1])))
+    labels, found = class_means(Examples(inputs, torch.tensor([3, 3, 1, 1])))
     assert labels.tolist() == [1, 3]
-    assert means.flatten().tolist() == [0.5, 0.5]
+    assert found.flatten().tolist() == [0.5, 0.5]
 
 
 def test_the_means_themselves_hit_and_exchanged_they_miss() -> None:
-    labels, means = class_means(private())
-    wanted = torch.tensor([4, 7])
-    assert class_hits(means, labels, wanted, labels, means).tolist() == [1.0, 1.0]
-    assert class_hits(means, labels.flip(0), wanted, labels, means).tolist() == [0.0, 1.0]  # 7 is in the middle
+    found = judged(means())
+    assert found.scores["attack_accuracy"] == [1.0, 1.0, 1.0]
+    assert found.scores["ssim"] == pytest.approx([1.0] * 3, abs=1e-5)
+    assert torch.equal(found.original, found.reconstruction)
+    assert "psnr" not in found.scores  # a class has a mean image, not an original
+    exchanged = judged(replace(means(), labels=torch.tensor([9, 7, 4])))
+    assert exchanged.scores["attack_accuracy"] == [0.0, 1.0, 0.0]
+
+
+def test_a_finding_about_one_client_is_judged_on_that_clients_classes() -> None:
+    found = judged(replace(means(), sender="a"))
+    assert found.scores["attack_accuracy"] == [1.0, 1.0]
+    assert len(found.original) == 2
+    with pytest.raises(DataError, match="round=1"):
+        judged(replace(means(), sender="a", round=1))
 
 
 def test_a_class_that_is_not_named_or_not_finite_is_a_miss() -> None:
-    labels, means = class_means(private())
-    broken = means.clone()
+    broken = means().inputs.clone()
     broken[1] = torch.nan
-    assert class_hits(means[:1], labels[:1], torch.tensor([4, 7]), labels, means).tolist() == [1.0, 0.0]
-    assert class_hits(broken, labels, torch.tensor([4, 7]), labels, means).tolist() == [1.0, 0.0]
-    assert class_hits(means[:0], labels[:0], torch.tensor([4]), labels, means).tolist() == [0.0]
+    found = judged(replace(means(), inputs=broken[:2], labels=means().labels[:2]))
+    assert found.scores["attack_accuracy"] == [1.0, 0.0, 0.0]
+    assert found.scores["ssim"][1:] == [0.0, 0.0]
+    assert found.found == (True, False, False)
+    nothing = judged(replace(means(), inputs=broken[:0], labels=means().labels[:0]))
+    assert nothing.scores["attack_accuracy"] == [0.0, 0.0, 0.0]
 
 
 def test_of_a_class_named_twice_the_first_picture_counts() -> None:
-    labels, means = class_means(private())
-    twice = means[[2, 0]]
-    assert class_hits(twice, torch.tensor([4, 4]), torch.tensor([4]), labels, means).tolist() == [0.0]
+    twice = replace(means(), inputs=means().inputs[[2, 0]], labels=torch.tensor([4, 4]))
+    assert judged(twice).scores["attack_accuracy"] == [0.0, 0.0, 0.0]
 
 
-def test_a_picture_without_a_label_is_refused() -> None:
-    labels, means = class_means(private())
-    with pytest.raises(ShapeError, match="every picture needs the label"):
-        class_hits(means, labels[:1], labels, labels, means)
+def test_a_public_image_that_is_nearer_is_no_success_and_named_as_such() -> None:
+    labels, pictures = class_means(private())
+    seen = PublicSet(pictures[:1].repeat(2, 1, 1, 1), torch.tensor([4, 4]), torch.ones(2, dtype=torch.int64))
+    found = judged(means(), seen)
+    # The picture of label 4 is as near to the public mean of label 4: not nearer to the private one, so no success.
+    assert found.scores["attack_accuracy"] == [0.0, 1.0, 1.0]
+    blurred = pictures[0] + 0.2 * torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(5))
+    near = judged(
+        replace(means(), inputs=torch.cat([blurred[None], pictures[1:]])),
+        replace(seen, inputs=blurred[None].repeat(2, 1, 1, 1)),
+    )
+    assert near.scores["nearest_public"] == [1.0, 0.0, 0.0]
+    assert labels.tolist() == [4, 7, 9]
 
 
-def test_judge_scores_one_number_per_class_behind_the_message() -> None:
-    held = private()
-    truth = Truth(held, ("a",) * 4 + ("b",) * 2, {(2, "a"): torch.arange(4)}, Examples(held.inputs, held.labels))
-    labels, means = class_means(held)
-    found = RecoveredImages("a", 2, means[:2], labels[:2], 0.0)
-    verdict = judge(found, truth, ["attack_accuracy", "label_errors"], 30.0, None, torch.Generator().manual_seed(0))
-    assert verdict.scores["attack_accuracy"] == [1.0, 1.0]
-    assert len(verdict.scores["label_errors"]) == 4
+def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
+    candidates = torch.stack([means().inputs, means().inputs.flip(0)])
+    found = judged(
+        replace(
+            means(), prior=means().inputs.flip(0), senders=("a", "b"), candidates=candidates, chosen=("a", "b", "b")
+        ),
+        PublicSet(torch.rand(5, 1, 12, 12, generator=torch.Generator().manual_seed(1)), torch.arange(5)),
+    )
+    assert found.baselines["prior"]["attack_accuracy"] == [0.0, 1.0, 0.0]
+    # Labels 4 and 7 are a's, so the stranger is b, whose candidates are flipped; 9 is b's, so it is a, who is right.
+    assert found.baselines["other_client"]["attack_accuracy"] == [0.0, 1.0, 1.0]
+    assert set(found.baselines) == {"prior", "other_client", "mean_image", "noise"}
+    assert found.facts == {"twins": 0, "chosen_client_right": pytest.approx(2 / 3)}
+    assert torch.equal(found.more["prior"], means().inputs.flip(0))
+
+
+def test_ssim_is_that_of_the_picture_and_the_mean() -> None:
+    other = torch.rand(3, 1, 12, 12, generator=torch.Generator().manual_seed(3))
+    found = judged(replace(means(), inputs=other))
+    assert found.scores["ssim"] == pytest.approx(ssim(other, means().inputs).tolist(), abs=1e-5)
+
+
+def test_a_picture_without_a_label_or_of_another_shape_is_refused() -> None:
+    with pytest.raises(ShapeError, match="every picture needs its label"):
+        judged(replace(means(), labels=torch.tensor([4])))
+    with pytest.raises(ShapeError, match="the private images are"):
+        judged(replace(means(), inputs=torch.zeros(3, 1, 8, 8)))

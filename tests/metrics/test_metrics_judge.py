@@ -11,7 +11,7 @@ import torch
 
 from fedleak.errors import DataError, RefusedError, ShapeError
 from fedleak.metrics import METRICS, NULLS, NotAvailable, judge, label_errors, null_guesses, psnr, ssim, utility
-from fedleak.metrics.judge import _ARITHMETIC
+from fedleak.metrics.judge_images import _ARITHMETIC
 from fedleak.types import Examples, RecoveredImages, Truth
 
 IMAGE_METRICS = ["mse", "psnr", "ssim", "recovered", "label_errors"]
@@ -147,7 +147,7 @@ def test_errors(truth: Truth) -> None:
 
 
 def test_every_metric_of_a_finding_has_its_arithmetic() -> None:
-    assert set(_ARITHMETIC) == {name for name, metric in METRICS.items() if metric.reads != "federation"}
+    assert set(_ARITHMETIC) == {name for name, metric in METRICS.items() if "images" in metric.judges}
 
 
 # --- null baselines --------------------------------------------------------------------------------------------------

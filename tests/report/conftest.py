@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mixed_run import PEOPLE, write_mixed_run
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.numpy import save
@@ -104,6 +105,12 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
 def faces_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a made-up default audit. Tests only read it."""
     return write_faces_run(tmp_path_factory.mktemp("faces") / "run")
+
+
+@pytest.fixture(scope="session")
+def mixed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a made-up audit with every kind of finding. Tests only read it."""
+    return write_mixed_run(tmp_path_factory.mktemp("mixed") / "run", orl_faces(PEOPLE))
 
 
 def write_faces_run(path: Path, deployment: str | None = "gaussian(sigma=0.001)", clients: int = 10) -> Path:

@@ -33,11 +33,14 @@ def run_browser(browser: str, profile: Path, page: Path, *options: str) -> subpr
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
 
 
-def test_the_report_renders_without_a_complaint(browser: str, faces_run: Path, tmp_path: Path) -> None:
-    page = build_report(faces_run, {})
+@pytest.mark.parametrize(("run", "count"), [("faces_run", "10 of 10"), ("mixed_run", "4 of 4")])
+def test_the_report_renders_without_a_complaint(
+    browser: str, run: str, count: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page = build_report(request.getfixturevalue(run), {})
     done = run_browser(browser, tmp_path / "profile", page, "--enable-logging=stderr", "--v=0", "--dump-dom")
     text = html.unescape(done.stdout).replace("\N{NO-BREAK SPACE}", " ")
-    assert "With no defense, dlm_plus recovered 10 of 10 faces" in text
+    assert f"With no defense, dlm_plus recovered {count} faces" in text
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]  # also blocked requests
     assert complaints == []
 
@@ -56,9 +59,12 @@ PROBE = """<!DOCTYPE html><meta charset="utf-8"><iframe src="{page}" style="widt
 }};</script>"""
 
 
+@pytest.mark.parametrize("run", ["faces_run", "mixed_run"])
 @pytest.mark.parametrize("width", [400, 1200])
-def test_it_fits_its_window_and_asks_nobody(browser: str, faces_run: Path, tmp_path: Path, width: int) -> None:
-    page = build_report(faces_run, {})
+def test_it_fits_its_window_and_asks_nobody(
+    browser: str, run: str, tmp_path: Path, width: int, request: pytest.FixtureRequest
+) -> None:
+    page = build_report(request.getfixturevalue(run), {})
     probe = tmp_path / "probe.html"
     probe.write_text(PROBE.format(page=page.as_uri(), width=width), encoding="utf-8")
     options = ("--allow-file-access-from-files", "--virtual-time-budget=10000", "--dump-dom", "--window-size=1400,1000")

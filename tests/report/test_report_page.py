@@ -72,7 +72,7 @@ def faces_text(faces_run: Path) -> str:
 def test_the_page_is_well_formed_and_in_the_promised_order(faces_text: str) -> None:
     page = Page(faces_text)
     sections = [attributes["id"] for attributes in page.all("section")]
-    assert sections == ["verdict", "pictures", "table", "utility", "traces", "untested", "appendix"]
+    assert sections == ["verdict", "pictures", "table", "utility", "frontier", "traces", "untested", "appendix"]
     targets = {attributes["href"] for attributes in page.all("a")}
     assert {f"#{name}" for name in sections} <= targets
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]

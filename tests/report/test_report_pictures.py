@@ -61,8 +61,8 @@ def test_every_client_has_a_picture_before_any_has_two(tmp_path: Path, make_row:
     (found,) = summary([victim(folder, make_row, client, 3) for client in ("b", "a", "c")])
     pairs = pairs_of(found, Blobs(folder), most=4)
     assert [pair.client for pair in pairs] == ["a, image 1", "b, image 1", "c, image 1", "a, image 2"]
-    assert pairs[0].psnr == "10.0 dB"
-    assert pairs[0].recovered is None  # nobody judged it
+    assert pairs[0].closeness == "10.0 dB"
+    assert pairs[0].hit is None  # nobody judged it
 
 
 def test_arms_share_a_column_only_where_they_hold_the_same_image(tmp_path: Path, make_row: Make) -> None:

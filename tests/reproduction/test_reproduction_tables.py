@@ -11,10 +11,11 @@ from fedleak.audit.spec import Spec, make_spec
 from fedleak.reproduction import Table, load_table, table_names
 from fedleak.reproduction.cells import statistics_of
 from fedleak.reproduction.statistics import STATISTICS
+from fedleak.types import Predictions
 
 EVERY = [(name, scale) for name in table_names() for scale in load_table(name).scales]
 CONTRACT = {"attack", "dataset", "protocol", "defense", "E", "m", "K", "method", "tau", "gamma", "setting", "lr"}
-OWN = {"model", "preset", "labels", "strength", "until", "round"}
+OWN = {"model", "preset", "labels", "strength", "until", "round", "alpha", "T0", "public", "g", "norm", "init"}
 """Further keys of cells: flat, and each explained in the notes of its table."""
 
 
@@ -48,7 +49,12 @@ def wheres(table: Table, scale: str) -> list[dict[str, Any]]:
 
 def test_the_tables_of_the_issue_are_there() -> None:
     dlm = {f"dlm/fig{number}" for number in range(2, 14)} | {"dlm/table1", "dlm/table2"}
-    assert dlm | {"pli/s9"} <= set(table_names())
+    pli = {f"pli/s{number}" for number in range(1, 10)} | {f"pli/fig{number}" for number in range(3, 12)}
+    pli |= {"pli/table2", "pli/table3", "pli/fig-s1", "pli/fig-s2", "pli/fig-s3"}
+    ptbi = {"ptbi/s1", "ptbi/s2", "ptbi/s3"} | {f"ptbi/fig-s{number}" for number in range(2, 9)}
+    assert dlm | pli | ptbi <= set(table_names())
+    fedavg = {f"fedavg_leakage/{one}" for one in ("table1", "table2", "table3", "table4", "table6", "table7", "table8")}
+    assert fedavg | {"fedavg_leakage/fig3", "fedavg_leakage/strong"} <= set(table_names())
 
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)
@@ -64,7 +70,8 @@ def test_every_scale_is_there_and_the_full_one_has_seeds_for_an_interval(name: s
     table = load_table(name)
     assert {"smoke", "full"} <= set(table.scales)
     assert all(len(spec.seeds) >= 3 for spec in specs(table, "full").values())
-    assert all(len(spec.seeds) == 1 for spec in specs(table, "smoke").values())
+    seeds = 3 if name == "pli/table2" else 1  # where the smoke run itself has to show a difference
+    assert all(len(spec.seeds) == seeds for spec in specs(table, "smoke").values())
 
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)
@@ -132,6 +139,9 @@ def test_tables_with_defenses_price_them(name: str) -> None:
     if defended:
         for spec in (*parts, *specs(table, "smoke").values()):
             for point in spec.points:
+                if point.protocol.sends is Predictions:
+                    continue  # the attacks on predictions read all rounds, and clients train with all they have
                 assert point.protocol.rounds > point.protocol.attacked_round
-                assert point.protocol.examples == 1
+                # DLM attacks one image of a client that trains on many; FedAvg leakage all that a client holds.
+                assert point.protocol.examples == (1 if name.startswith("dlm/") else None)
         assert UTILITY not in [p.where.get("attack") for p in table.published]

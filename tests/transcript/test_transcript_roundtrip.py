@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -109,6 +110,18 @@ def test_the_public_set_is_stored_once(tmp_path: Path) -> None:
         "round-0001.safetensors",
         "round-0002.safetensors",
     ]
+
+
+def test_photographs_are_stored_as_bytes_and_come_back_exactly(tmp_path: Path) -> None:
+    photographs = torch.arange(256, dtype=torch.uint8).reshape(4, 1, 8, 8).float() / 255
+    for name, pixels, size in (("bytes", photographs, 1), ("floats", photographs + 1e-4, 4)):
+        public = PublicSet(pixels, torch.arange(4), torch.tensor([0, 0, 1, 1]))
+        save_transcript(Transcript(Setup(ModelSpec("mlp"), (1, 8, 8), 5, public=public), []), tmp_path / name)
+        found = load_transcript(tmp_path / name).setup.public
+        assert found is not None
+        assert same(found, public)
+        stored = json.loads((tmp_path / name / "manifest.json").read_text())["public"]["bytes"]
+        assert 256 * size <= stored < 256 * size + 600
 
 
 def test_a_round_is_read_only_when_it_is_asked_for(tmp_path: Path) -> None:

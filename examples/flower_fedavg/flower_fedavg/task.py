@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedleak.data import DataSpec, data_root, read
-from fedleak.data.pixels import as_pixels
+from fedleak.data.pixels import as_pixels, fitted
 
 PEOPLE, SIZE, MEAN, STD = 4, 16, 0.5, 0.2
 
@@ -32,7 +32,7 @@ class Net(nn.Module):
 def load_data(partition_id: int, num_partitions: int = 2) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(images, names) of one client, one photograph of each person, and the common test set. Pixels in [0, 1]."""
     faces = read(DataSpec(name="orl"), data_root()).train
-    images = as_pixels(faces.inputs, size=SIZE, grey=True)
+    images = as_pixels(fitted(faces.inputs, (1, SIZE, SIZE)))
     of = [torch.nonzero(faces.labels == person).flatten() for person in range(PEOPLE)]
     mine = torch.stack([photos[partition_id] for photos in of])
     test = torch.cat([photos[num_partitions:] for photos in of])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedleak.data import DataSpec, data_root, read
-from fedleak.data.pixels import as_pixels
+from fedleak.data.pixels import as_pixels, fitted
 
 PEOPLE, SIZE = 4, 16
 
@@ -21,7 +21,7 @@ def network(partition: int) -> nn.Module:
 def faces(people: range) -> tuple[Tensor, Tensor]:
     everybody = read(DataSpec(name="orl"), data_root()).train
     index = torch.nonzero(torch.isin(everybody.labels, torch.tensor(list(people)))).flatten()
-    return as_pixels(everybody.inputs[index], size=SIZE, grey=True), everybody.labels[index]
+    return as_pixels(fitted(everybody.inputs[index], (1, SIZE, SIZE))), everybody.labels[index]
 
 
 def private(partition: int) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedleak.errors import KnowledgeError, RefusedError
+from fedleak.learning.secure_sum import TRAINING, is_sum
 from fedleak.types import Attack, Message, Round, Setup, Transcript, Weights
 
 __all__ = ["known", "needed", "require"]
@@ -39,8 +40,16 @@ def require(attack: Attack, transcript: Transcript) -> None:
         if missing:
             raise KnowledgeError(
                 f"{name}: needs {', '.join(missing)}, which the transcript does not disclose for {message.sender} in "
-                f"round {round_.index}; disclose it (the protocol's `disclose`) or choose an attack that needs less"
+                f"round {round_.index}{_why(message, missing)}; disclose it (the protocol's `disclose`) or choose an "
+                "attack that needs less"
             )
+
+
+def _why(message: Message, missing: list[str]) -> str:
+    """Of the sum behind secure aggregation some things cannot be disclosed: no training of anybody made it."""
+    if not is_sum(message) or not set(TRAINING) & set(missing):
+        return ""
+    return ": the server sees only the sum of its clients, which took more than one step each"
 
 
 def _attacked(attack: Attack, transcript: Transcript) -> Round:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import typing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -36,6 +37,18 @@ def _fields(cls: Any) -> list[str]:
     return [f.name for f in dataclasses.fields(cls)]
 
 
+def _inner(cls: Any, location: Sequence[str]) -> Any:
+    """The component that a table inside a component's table makes: `public` of [data]."""
+    hints = typing.get_type_hints(cls)
+    for name in location:
+        inner = [
+            kind for kind in (hints.get(name), *typing.get_args(hints.get(name))) if dataclasses.is_dataclass(kind)
+        ]
+        if inner:
+            cls, hints = inner[0], typing.get_type_hints(inner[0])
+    return cls
+
+
 def build(cls: type, given: Mapping[str, Any], path: str, found: Findings) -> Any | None:
     """A component from a table, or None with every wrong key noted."""
     try:
@@ -45,7 +58,7 @@ def build(cls: type, given: Mapping[str, Any], path: str, found: Findings) -> An
             location = [str(part) for part in error["loc"]]
             where = ".".join([path, *location]).strip(".")
             if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-                found.add(where, f"unknown key{did_you_mean(location[-1], _fields(cls))}")
+                found.add(where, f"unknown key{did_you_mean(location[-1], _fields(_inner(cls, location[:-1])))}")
             elif error["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
                 found.add(where, "is required")
             else:

@@ -51,6 +51,8 @@ def on_device(transcript: Transcript, device: str) -> Transcript:
 
     public = transcript.setup.public
     if public is not None:
-        labels = None if public.labels is None else public.labels.to(device)
-        public = PublicSet(public.inputs.to(device), labels)
+        parts = (public.inputs, public.labels, public.domains)
+        inputs, labels, domains = (None if part is None else part.to(device) for part in parts)
+        assert inputs is not None
+        public = PublicSet(inputs, labels, domains)
     return Transcript(replace(transcript.setup, public=public), transcript.mapped(move).rounds)

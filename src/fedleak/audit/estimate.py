@@ -13,6 +13,7 @@ from typing import Any
 from fedleak.audit.plan import FederationJob, Trial
 from fedleak.audit.work import run_federation, run_trial
 from fedleak.components import configure, resolved
+from fedleak.types import Predictions
 
 __all__ = ["estimate"]
 
@@ -42,12 +43,24 @@ def estimate(
             if trial.choice is None:
                 continue
             attack, step = trial.choice.attack, probe.step_of(trial)
-            steps, starts = getattr(attack, "steps", 1), 1 + getattr(attack, "restarts", 0)
+            steps = getattr(attack, _unit(attack), 1) * _rounds_read(trial)
+            starts = 1 + getattr(attack, "restarts", 0)
             patience = getattr(attack, "patience", 0)
             most += step * steps * starts
             # Measured: a start that converges or stagnates ends after three times its patience or so.
             about += step * (min(steps, 3 * patience) * min(starts, 2) if patience else steps * starts)
     return f"about {_duration(about / jobs)}, at most {_duration(most / jobs)}"
+
+
+def _unit(attack: Any) -> str:
+    """The field that says how long an attack works: steps, or epochs where they are left to those."""
+    return "steps" if getattr(attack, "steps", 0) or not hasattr(attack, "epochs") else "epochs"
+
+
+def _rounds_read(trial: Trial) -> int:
+    """An attack on predictions works through every round; one on an update looks at one of them."""
+    protocol = trial.federation.point.protocol
+    return getattr(protocol, "rounds", 1) if protocol.sends is Predictions else 1
 
 
 class _Probe:
@@ -86,7 +99,8 @@ class _Probe:
 
     def _attack(self, trial: Trial, steps: int) -> None:
         assert trial.choice is not None
-        short = _changed(trial.choice.attack, steps=steps, restarts=0, round=1, patience=0)
+        attack = trial.choice.attack
+        short = _changed(attack, **{_unit(attack): steps}, restarts=0, round=1, patience=0)
         job, choice = _short(trial.federation, 1), replace(trial.choice, attack=short)
         run_trial(
             replace(trial, key=f"{trial.key}-{steps}", federation=job, choice=choice),

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from fedleak.files import replace_file
-from fedleak.types import Reconstruction
+from fedleak.types import Finding, RecoveredClasses, RecoveredImages
 
 __all__ = ["png", "write_pictures"]
 
@@ -28,10 +28,15 @@ def png(image: Tensor, scale: int = 1) -> bytes:
     return buffer.getvalue()
 
 
-def write_pictures(finding: Reconstruction, folder: Path) -> Path:
-    """One PNG per reconstructed image: round-1-client-0-0.png. A sender's name becomes letters, digits and dashes."""
+def write_pictures(finding: Finding, folder: Path) -> Path:
+    """One PNG per reconstructed image: round-1-client-0-0.png, of a class round-1-client-0-label-7.png. A sender's name
+    becomes letters, digits and dashes."""
     for victim in finding.victims:
+        if not isinstance(victim, RecoveredImages | RecoveredClasses):
+            continue
         safe = re.sub(r"[^A-Za-z0-9_-]+", "-", victim.sender)[:80] or "client"
+        classes = victim.labels.tolist() if isinstance(victim, RecoveredClasses) else []
         for number, image in enumerate(victim.inputs):
-            replace_file(folder / f"round-{victim.round}-{safe}-{number}.png", png(image, scale=4))
+            last = f"label-{classes[number]}" if classes else str(number)
+            replace_file(folder / f"round-{victim.round}-{safe}-{last}.png", png(image, scale=4))
     return folder

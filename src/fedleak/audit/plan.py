@@ -15,7 +15,7 @@ from typing import Any
 from fedleak.audit.registry import registry
 from fedleak.audit.spec import Arm, AttackChoice, Point, Spec
 from fedleak.components import resolved
-from fedleak.data import load
+from fedleak.data import split_manifest
 from fedleak.files import digest
 from fedleak.metrics import default_threshold
 from fedleak.seeding import Seeds
@@ -103,7 +103,7 @@ def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
             described = resolved(point.data)
             split_key = digest({"data": described, "seed": seed})
             if split_key not in splits:
-                splits[split_key] = load(point.data, data_root, Seeds(seed).under("data")).manifest.as_json()
+                splits[split_key] = split_manifest(point.data, data_root, Seeds(seed).under("data")).as_json()
             for arm in point.arms:
                 job = _federation(point, arm, seed, described, splits[split_key], device_kind)
                 federations.setdefault(job.key, job)

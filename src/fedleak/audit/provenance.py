@@ -15,8 +15,8 @@ import torch
 
 import fedleak
 from fedleak.audit.plan import FederationJob
-from fedleak.defenses import Plan, chain
-from fedleak.types import Transcript, Weights
+from fedleak.defenses import OneShot, Plan, chain
+from fedleak.types import Predictions, Transcript, Weights
 
 __all__ = ["provenance", "versions"]
 
@@ -41,7 +41,7 @@ def provenance(
         "threads": 1,
         "federation": job.key,
         "rounds": getattr(job.point.protocol, "rounds", 1),
-        "split": {key: value for key, value in job.split.items() if key not in ("clients", "test")},
+        "split": _split(job.split),
         "guarantee": {
             "kind": guarantee.kind,
             "statement": guarantee.statement,
@@ -53,11 +53,31 @@ def provenance(
     }
 
 
+def _split(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest without the lists of examples: those are an artifact of their own."""
+    kept = {key: value for key, value in manifest.items() if key not in ("clients", "test")}
+    public = kept.get("public")
+    if isinstance(public, Mapping):
+        parts = [{key: value for key, value in part.items() if key != "index"} for part in public.get("parts", ())]
+        kept["public"] = {**public, "parts": parts}
+    return kept
+
+
 def _plan(job: FederationJob, transcript: Transcript) -> Plan:
     """What a proof needs: how many rounds are released, and how many numbers a message holds."""
     protocol = job.point.protocol
     plan = Plan(rounds=getattr(protocol, "rounds", 1), epochs=getattr(protocol, "epochs", 1))
-    broadcast = transcript.rounds[0].broadcast if len(transcript.rounds) else None
+    first = transcript.rounds[0] if len(transcript.rounds) else None
+    broadcast = None if first is None else first.broadcast
+    sent = first.received[0].payload if first is not None and first.received else None
+    if isinstance(sent, Predictions):
+        return replace(
+            plan,
+            rounds=1 if any(isinstance(defense, OneShot) for defense in job.arm.defenses) else plan.rounds,
+            dimension=sent.values.numel(),
+            predictions="probabilities" if sent.scale == "probabilities" else "unbounded",
+            examples=len(sent.index),
+        )
     if not isinstance(broadcast, Weights):
         return plan
     dimension = sum(value.numel() for value in broadcast.tensors.values())

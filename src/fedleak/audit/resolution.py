@@ -26,6 +26,7 @@ def resolved_spec(
         "defenses": tables.get("defenses", []),
         "attacks": _distinct([_entry(choice) for point in points for choice in point.attacks]),
         "sweep": tables.get("sweep"),
+        "cases": tables.get("cases"),
         "deployment": tables.get("deployment"),
     }
     for name in ("data", "model", "protocol", "defenses", "attacks"):

@@ -85,6 +85,27 @@ def _outcome(trial: Trial, rows: Sequence[Row]) -> str:
         correct = rows[0].scores.get("utility", [])
         return f"{trial.label()}: test accuracy {sum(correct) / max(len(correct), 1):.3f}"
     bad = [row for row in rows if row.status not in ("ok", "diverged")]
-    judged = [value for row in rows for value in row.scores.get("recovered", [])]
-    text = f"{trial.label()}: {sum(judged):.0f} of {len(judged)} recovered"
+    text = f"{trial.label()}: {_found(rows)}"
     return text if not bad else f"{text}; {len(bad)} {bad[0].status}: {bad[0].reason}"
+
+
+def _found(rows: Sequence[Row]) -> str:
+    """What was got, by the scores that this kind of finding has."""
+    scores: dict[str, list[float]] = {"recovered": []}
+    for row in rows:
+        for metric, values in row.scores.items():
+            scores.setdefault(metric, []).extend(values)
+
+    def count(metric: str) -> str:
+        return f"{sum(scores[metric]):.0f} of {len(scores[metric])}"
+
+    def mean(metric: str) -> str:
+        return f"{100 * sum(scores[metric]) / max(len(scores[metric]), 1):.1f} %"
+
+    if "attack_accuracy" in scores and "victim_accuracy" in scores:
+        return f"a copy that is {mean('attack_accuracy')} accurate, the victim {mean('victim_accuracy')}"
+    if "attack_accuracy" in scores:
+        return f"pictures of {count('attack_accuracy')} classes recognised"
+    if "label_errors" in scores and not scores["recovered"] and "psnr" not in scores:
+        return f"{count('label_errors')} labels wrong"
+    return f"{count('recovered')} recovered"

@@ -23,8 +23,33 @@ from fedleak.types import ModelSpec
 
 __all__ = ["TOP_LEVEL", "Arm", "AttackChoice", "Point", "Spec", "default_spec_text", "make_spec", "read_spec"]
 
-TOP_LEVEL = ("data", "model", "protocol", "defenses", "attacks", "metrics", "seeds", "threshold", "sweep", "deployment")
-DEFAULT_METRICS = ["psnr", "ssim", "mse", "recovered", "label_errors"]
+TOP_LEVEL = (
+    "data",
+    "model",
+    "protocol",
+    "defenses",
+    "attacks",
+    "metrics",
+    "seeds",
+    "threshold",
+    "sweep",
+    "cases",
+    "deployment",
+)
+LAID_OVER = ("data", "model", "protocol", "defenses", "attacks", "sweep")
+"""What a case may replace."""
+DEFAULT_METRICS = [
+    "psnr",
+    "ssim",
+    "mse",
+    "recovered",
+    "label_errors",
+    "attack_accuracy",
+    "nearest_public",
+    "fidelity",
+    "victim_accuracy",
+]
+"""Each is computed where it means something for what an attack found."""
 
 
 @dataclass(frozen=True)
@@ -139,18 +164,36 @@ def make_spec(
     threshold = tables.get("threshold")
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
         found.add("threshold", f"must be a number of dB, found {threshold!r}")
-    points = []
-    for where, point_tables in expand(tables, found):
-        point = _point(point_tables, where, found, allow_code=allow_code, model=model)
-        if point is not None:
-            points.append(point)
+    points: list[Point] = []
+    first: list[Point] = []
+    for case in _cases(tables, found):
+        own: list[Point] = []
+        for where, point_tables in expand(case, found):
+            point = _point(point_tables, where, found, allow_code=allow_code, model=model)
+            if point is not None:
+                own.append(point)
+        _every_attack_has_a_use(case, own, found)
+        first, points = first or own, [*points, *own]
     deployed = _deployed(tables.get("deployment"), points, found)
-    _every_attack_has_a_use(tables, points, found)
     found.raise_if_any()
-    resolved_tables = resolved_spec(tables, points, metrics, seeds)
+    resolved_tables = resolved_spec(tables, first, metrics, seeds)
     return Spec(
         resolved_tables, tuple(points), metrics, seeds, None if threshold is None else float(threshold), deployed
     )
+
+
+def _cases(tables: Mapping[str, Any], found: Findings) -> list[dict[str, Any]]:
+    """The tables themselves, and one set for every [[cases]] entry: what it names replaces what stands above it."""
+    base = {key: value for key, value in tables.items() if key != "cases"}
+    given = tables.get("cases", [])
+    if not isinstance(given, list) or any(not isinstance(case, Mapping) for case in given):
+        found.add("cases", f"must be a list of tables ([[cases]]), found {given!r}")
+        return [base]
+    for number, case in enumerate(given):
+        for key in case:
+            if key not in LAID_OVER:
+                found.add(f"cases.{number}.{key}", f"unknown key{did_you_mean(key, LAID_OVER)}")
+    return [base, *({**{k: v for k, v in base.items() if k != "sweep"}, **case} for case in given)]
 
 
 def _name_of(factory: Callable[[], Any]) -> str:

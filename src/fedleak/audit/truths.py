@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,15 +13,16 @@ from safetensors.torch import save as save_tensors
 
 from fedleak.errors import DataError
 from fedleak.files import canonical, replace_file
-from fedleak.types import Examples, Truth
+from fedleak.types import Examples, PublicSet, Truth
 
 __all__ = ["load_truth", "save_truth"]
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def save_truth(truth: Truth, folder: Path) -> None:
-    """Tensors first, then the description that names them."""
+    """Tensors first, then the description that names them. Public images are in the transcript already: of them only
+    the labels are kept, which the server may not have been told."""
     tensors = {
         "private.inputs": truth.private.inputs,
         "private.labels": truth.private.labels,
@@ -32,14 +34,30 @@ def save_truth(truth: Truth, folder: Path) -> None:
     for number, ((round_index, sender), positions) in enumerate(truth.used.items()):
         tensors[f"used.{number}"] = positions
         used.append({"round": round_index, "sender": sender})
+    predicted = []
+    for number, ((round_index, sender), classes) in enumerate(truth.predicted.items()):
+        tensors[f"predicted.{number}"] = classes
+        predicted.append({"round": round_index, "sender": sender})
+    for number, values in enumerate(truth.entropies.values()):
+        tensors[f"entropies.{number}"] = values
+    if truth.public is not None and truth.public.labels is not None:
+        tensors["public.labels"] = truth.public.labels
     content = save_tensors({key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()})
     replace_file(folder / "truth.safetensors", content)
-    described = {"schema": SCHEMA, "owners": list(truth.owners), "used": used, "utility": list(truth.utility)}
+    described = {
+        "schema": SCHEMA,
+        "owners": list(truth.owners),
+        "used": used,
+        "predicted": predicted,
+        "entropies": list(truth.entropies),
+        "twins": truth.twins,
+        "utility": list(truth.utility),
+    }
     replace_file(folder / "truth.json", canonical(described))
 
 
-def load_truth(folder: Path) -> Truth:
-    """Read it back; one DataError for anything that is missing or damaged."""
+def load_truth(folder: Path, public: PublicSet | None = None) -> Truth:
+    """Read it back; one DataError for anything that is missing or damaged. `public` is the transcript's public set."""
     try:
         described = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
         if described["schema"] != SCHEMA:
@@ -59,6 +77,13 @@ def load_truth(folder: Path) -> Truth:
             test=Examples(tensors["test.inputs"], tensors["test.labels"]),
             utility=tuple(described["utility"]),
             correct=tensors["correct"].to(torch.float32),
+            predicted={
+                (int(entry["round"]), str(entry["sender"])): tensors[f"predicted.{number}"]
+                for number, entry in enumerate(described["predicted"])
+            },
+            public=None if public is None else replace(public, labels=tensors.get("public.labels", public.labels)),
+            twins=int(described["twins"]),
+            entropies={str(name): tensors[f"entropies.{number}"] for number, name in enumerate(described["entropies"])},
         )
     except FileNotFoundError as problem:
         raise DataError(

@@ -30,11 +30,23 @@ from fedleak.defenses import chain
 from fedleak.errors import FedleakError
 from fedleak.federation import Problem
 from fedleak.files import replace_folder
-from fedleak.metrics import judge, utility
+from fedleak.metrics import Judged, judge, utility
 from fedleak.metrics.registry import NotAvailable
 from fedleak.seeding import Seeds
 from fedleak.transcript import load_transcript, save_transcript
-from fedleak.types import Progress, Reconstruction, RecoveredImages, Status, Transcript, Truth, Weights, silent
+from fedleak.types import (
+    Finding,
+    Progress,
+    RecoveredClasses,
+    RecoveredCounts,
+    RecoveredImages,
+    Status,
+    StolenModel,
+    Transcript,
+    Truth,
+    Weights,
+    silent,
+)
 
 __all__ = ["attack_transcript", "one_thread", "run_federation", "run_trial", "victim_row"]
 
@@ -65,6 +77,9 @@ def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, 
             input_shape=data.input_shape,
             classes=data.classes,
             normalisation=data.normalisation,
+            public=data.public,
+            targets=data.targets,
+            twins=data.twins,
         )
         recording = job.point.protocol(
             problem, chain(*job.arm.defenses), seeds.under("federation"), progress=progress, device=device
@@ -105,7 +120,7 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
 
 def attack_transcript(
     attack: Any, name: str, transcript: Transcript, seed: int, device: str, progress: Progress = silent
-) -> tuple[Reconstruction, tuple[str, ...]]:
+) -> tuple[Finding, tuple[str, ...]]:
     """Run an attack on what it is told: (finding, what was granted). No truth in sight."""
     from fedleak.attacks import require
 
@@ -125,7 +140,7 @@ def _attack_rows(trial: Trial, folder: RunFolder, data_root: Path, device: str, 
     if job.point.model.factory is not None:
         transcript = transcript.with_model(job.point.model.factory)
     finding, granted = attack_transcript(choice.attack, choice.name, transcript, job.seed, device, progress)
-    truth = load_truth(folder.truth(job.key))
+    truth = load_truth(folder.truth(job.key), transcript.setup.public)
     source = folder.put_json(provenance(job, transcript, device, finding.notes))
     base = Row(
         trial=trial.key,
@@ -146,7 +161,7 @@ def _attack_rows(trial: Trial, folder: RunFolder, data_root: Path, device: str, 
 
 def victim_row(
     base: Row,
-    finding: Reconstruction,
+    finding: Finding,
     number: int,
     truth: Truth | None,
     metrics: Sequence[str],
@@ -155,51 +170,70 @@ def victim_row(
     data_root: Path,
 ) -> Row:
     """The row of one victim: judged where the truth is known, else pictures and the attack's own objective."""
-    victim = _on_cpu(finding.victims[number])
+    victim = finding.victims[number]
     where = {**base.where, "client": victim.sender, "round": victim.round}
     row = replace(base, where=where, status=victim.status, reason=victim.reason)
     if victim.status not in ("ok", "diverged"):
         return row
-    images = {"reconstruction": victim.inputs}
-    order = list(range(len(victim.inputs)))
+    images = {"reconstruction": victim.inputs} if isinstance(victim, RecoveredImages | RecoveredClasses) else {}
+    count = _count(victim)
+    order = list(range(count)) if images else []
+    stored = dict(base.artifacts)
     if truth is not None:
         rng = Seeds(seed).generator("judge", victim.round, victim.sender)
-        verdict = judge(victim, truth, metrics, row.threshold or 0.0, data_root, rng)
-        images = {"original": verdict.original, "reconstruction": verdict.reconstruction}
+        verdict = judge(_on_cpu(victim), truth, metrics, row.threshold or 0.0, data_root, rng)
+        count = max((len(values) for values in verdict.scores.values()), default=len(verdict.original))
+        if images:
+            images = {"original": verdict.original, "reconstruction": verdict.reconstruction, **verdict.more}
         # Snapshots arranged like the originals, so that a strip ends in the picture beside its original.
         order = list(verdict.partner) if min(verdict.partner, default=0) >= 0 else []
         row = replace(row, scores=verdict.scores, baselines=verdict.baselines, unavailable=verdict.unavailable)
+        if verdict.facts:
+            stored["facts"] = folder.put_json(verdict.facts)
     if order and finding.trace.snapshot_steps and number < len(finding.trace.snapshots):
         images["snapshots"] = finding.trace.snapshots[number].detach().cpu()[:, order]
         images["snapshot_steps"] = torch.tensor(finding.trace.snapshot_steps)
-    blob = save_tensors({name: value.detach().cpu().contiguous().clone() for name, value in images.items()})
+    if images:
+        plain = {name: value.detach().cpu().contiguous().clone() for name, value in images.items()}
+        stored["images"] = folder.put(save_tensors(plain))
     curve = finding.trace.objective[number].tolist() if number < len(finding.trace.objective) else []
     trace = {"steps": list(finding.trace.steps), "objective": [v if math.isfinite(v) else None for v in curve]}
-    stored = {**base.artifacts, "images": folder.put(blob), "trace": folder.put_json(trace)}
+    stored["trace"] = folder.put_json(trace)
     objective = victim.objective if math.isfinite(victim.objective) else None
-    return replace(row, n=len(images["reconstruction"]), objective=objective, artifacts=stored)
+    return replace(row, n=count, objective=objective, artifacts=stored)
+
+
+def _count(victim: Judged) -> int:
+    """How many things were found, where nothing says how many there are."""
+    match victim:
+        case RecoveredImages(inputs=inputs) | RecoveredClasses(inputs=inputs):
+            return len(inputs)
+        case RecoveredCounts(counts=counts):
+            return int(counts.sum())
+        case StolenModel():
+            return 1
 
 
 def _utility_rows(trial: Trial, folder: RunFolder, device: str) -> list[Row]:
-    """Test accuracy of the federation's final model, one 0/1 per test example."""
+    """Test accuracy of the federation's final model, one number per test example, and how sure its models are."""
     truth = load_truth(folder.truth(trial.federation.key))
     transcript = load_transcript(folder.transcript(trial.federation.key))
     source = provenance(trial.federation, transcript, device, {}, utility_by_round=list(truth.utility))
     correct = utility(truth)
-    base = Row(
-        trial=trial.key,
-        where=trial.where(),
-        scores={},
-        n=0,
-        status="ok",
-        artifacts={"provenance": folder.put_json(source), "split": folder.put_json(dict(trial.federation.split))},
-    )
+    stored = {"provenance": folder.put_json(source), "split": folder.put_json(dict(trial.federation.split))}
+    if truth.entropies:
+        plain = {name: value.detach().cpu().contiguous().clone() for name, value in truth.entropies.items()}
+        stored["entropies"] = folder.put(save_tensors(plain))
+    base = Row(trial=trial.key, where=trial.where(), scores={}, n=0, status="ok", artifacts=stored)
     if isinstance(correct, NotAvailable):
         return [replace(base, status="refused", reason=correct.reason)]
     return [replace(base, scores={"utility": correct}, n=len(correct))]
 
 
-def _on_cpu(victim: RecoveredImages) -> RecoveredImages:
+def _on_cpu(victim: Judged) -> Judged:
+    """Where it is judged. Pictures of classes stay: comparing all with all is work for the device they are on."""
+    if not isinstance(victim, RecoveredImages):
+        return victim
     labels = None if victim.labels is None else victim.labels.cpu()
     return replace(victim, inputs=victim.inputs.cpu(), labels=labels)
 

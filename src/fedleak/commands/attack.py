@@ -1,15 +1,26 @@
-"""`fedleak attack`: one attack on a recorded transcript, with or without the truth to judge it by."""
+"""`fedleak attack`: one attack on a recorded transcript, with or without the truth to judge it by.
+
+Without the truth nothing is scored. Instead the attack runs from a second start, and twice more on noise of the same
+size, and a row says under `baselines` what that shows, one number per picture unless it is said otherwise:
+`other_start` has `agreement` (dB between the picture and its counterpart from the other start) and `believed` (1 or 0,
+see fedleak.audit.confidence); `noise_update` has `objective` (one number: what the attack is left with on an update
+that holds no picture) and `agreement` (one number: the best there). `artifacts` names the same as `confidence` (JSON).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedleak.audit.checks import Findings, build
+from fedleak.audit.confidence import AGREED_DB, UNEXPLAINED, Confidence, compared, noise_instead
 from fedleak.audit.device import choose_device
 from fedleak.audit.display import Display
 from fedleak.audit.pictures import write_pictures
+from fedleak.audit.readable import parse_shape, readable
 from fedleak.audit.registry import load_code, lookup
 from fedleak.audit.rows import Row
 from fedleak.audit.store import RunFolder
@@ -21,13 +32,28 @@ from fedleak.components import resolved
 from fedleak.data import data_root
 from fedleak.errors import RefusedError
 from fedleak.files import digest, locked
-from fedleak.metrics import default_threshold
+from fedleak.metrics import Judged, default_threshold
 from fedleak.transcript import load_transcript
-from fedleak.types import Reconstruction, Transcript, Truth
+from fedleak.types import Finding, Reconstruction, RecoveredImages, Transcript, Truth
 
 __all__ = ["attack_command"]
 
-METRICS = ("psnr", "ssim", "mse", "lpips", "recovered", "label_errors")
+METRICS = (
+    "psnr",
+    "ssim",
+    "mse",
+    "lpips",
+    "recovered",
+    "label_errors",
+    "attack_accuracy",
+    "nearest_public",
+    "fidelity",
+    "victim_accuracy",
+)
+"""Each is computed where it means something for what was found."""
+SHOWN = ("psnr", "ssim", "recovered", "label_errors", "attack_accuracy", "fidelity", "victim_accuracy")
+BELIEF = ("on noise", "agreement", "believed")
+FEW = 8
 
 
 def attack_command(
@@ -37,7 +63,11 @@ def attack_command(
     changes: Sequence[str],
     model: str | None,
     allow_code: bool,
+    batchnorm: str,
+    input_shape: str | None,
+    classes: int | None,
     truth: Path | None,
+    sure: bool,
     out: Path | None,
     seed: int,
     device: str,
@@ -47,25 +77,42 @@ def attack_command(
 ) -> int:
     attack = _configured(name, changes)
     transcript = load_transcript(source)
-    if model is not None:
-        transcript = transcript.with_model(load_code(model, allow_code))
-    elif ":" in transcript.setup.model.name:
+    if model is None and ":" in transcript.setup.model.name:
         raise RefusedError(
             f"model={transcript.setup.model.name!r}: the recording names a network of its own; "
             "give it with --model module:factory --allow-code"
         )
-    known = None if truth is None else load_truth(truth)
-    trial = digest({"attack": name, **resolved(attack), "seed": seed, "transcript": _identity(source)})[:24]
+    said = {"model": model, "batchnorm": batchnorm, "input_shape": input_shape, "classes": classes}
+    transcript = readable(
+        transcript,
+        None if model is None else load_code(model, allow_code),
+        batchnorm=batchnorm,
+        input_shape=None if input_shape is None else parse_shape(input_shape),
+        classes=classes,
+    )
+    known = None if truth is None else load_truth(truth, transcript.setup.public)
+    sure = sure and known is None and attack.yields is Reconstruction
+    identity = {"attack": name, **resolved(attack), "seed": seed, "transcript": _identity(source), "read as": said}
+    trial = digest(identity)[:24]
     out = out or Path("runs") / f"attack-{trial[:12]}"
     display, where_to_run = Display(quiet=quiet), choose_device(device)
+
+    def run(seen: Transcript, start: int) -> tuple[Finding, tuple[str, ...]]:
+        return attack_transcript(attack, name, seen, start, where_to_run, display.inner(None))
+
     with locked(out), one_thread(), display.stage(name, 1):
-        finding, granted = attack_transcript(attack, name, transcript, seed, where_to_run, display.inner(None))
+        finding, granted = run(transcript, seed)
         rows = _rows(trial, name, attack, transcript, finding, granted, known, seed, RunFolder(out), data)
+        if sure:
+            nothing = noise_instead(transcript, seed)
+            found = [finding, run(transcript, seed + 1)[0]]
+            empty = [run(nothing, start)[0] for start in (seed, seed + 1)]
+            rows = _with_confidence(rows, compared(found, empty), RunFolder(out))  # type: ignore[arg-type]
         RunFolder(out).write_rows(rows)
         pictures = write_pictures(finding, out / "pictures")
     if as_json:
         print_json(rows_document(rows))
-    _tell(rows, pictures, out, judged=known is not None, as_json=as_json, quiet=quiet)
+    _tell(rows, pictures, out, judged=known is not None, sure=sure, as_json=as_json, quiet=quiet)
     return 0
 
 
@@ -89,7 +136,7 @@ def _rows(
     name: str,
     attack: Any,
     transcript: Transcript,
-    finding: Reconstruction,
+    finding: Finding,
     granted: tuple[str, ...],
     truth: Truth | None,
     seed: int,
@@ -107,8 +154,9 @@ def _rows(
         "seed": seed,
     }
     rows = []
-    for number, victim in enumerate(finding.victims):
-        threshold = default_threshold("recording", len(victim.inputs))
+    victims: Sequence[Judged] = finding.victims
+    for number, victim in enumerate(victims):
+        threshold = default_threshold("recording", len(victim.inputs) if isinstance(victim, RecoveredImages) else 1)
         base = Row(trial=trial, where=where, scores={}, n=0, status=victim.status, threshold=threshold, granted=granted)
         rows.append(victim_row(base, finding, number, truth, METRICS, seed, folder, data_root(data)))
     if not rows:
@@ -116,23 +164,67 @@ def _rows(
     return rows
 
 
-def _tell(rows: Sequence[Row], pictures: Path, out: Path, *, judged: bool, as_json: bool, quiet: bool) -> None:
+def _with_confidence(rows: Sequence[Row], judged: Sequence[Confidence], folder: RunFolder) -> list[Row]:
+    changed = []
+    for row, one in zip(rows, judged, strict=True):
+        if one.status != "ok":
+            changed.append(row)
+            continue
+        believed = [float(sure) for sure in one.believed]
+        baselines = {
+            "other_start": {"agreement": list(one.agreement), "believed": believed},
+            "noise_update": {"objective": _finite(one.null_objective), "agreement": _finite(one.null_agreement)},
+        }
+        rule = {"unexplained_below": UNEXPLAINED, "agreement_above_db": AGREED_DB}
+        said = {"objective": row.objective, "unexplained": _finite(one.unexplained), **baselines, "believed_if": rule}
+        artifacts = {**row.artifacts, "confidence": folder.put_json(said)}
+        changed.append(replace(row, baselines={**row.baselines, **baselines}, artifacts=artifacts))
+    return changed
+
+
+def _finite(value: float) -> list[float]:
+    return [value] if math.isfinite(value) else []
+
+
+def _tell(
+    rows: Sequence[Row], pictures: Path, out: Path, *, judged: bool, sure: bool, as_json: bool, quiet: bool
+) -> None:
     if quiet and as_json:
         return
     from rich.table import Table
 
     table = Table(title="what was recovered from each client", title_justify="left")
-    columns = ["client", "round", "status", "objective", *(["psnr", "ssim", "recovered"] if judged else [])]
+    metrics = [m for m in SHOWN if any(m in row.scores for row in rows)]
+    columns = ["client", "round", "status", "objective", *(BELIEF if sure else ()), *metrics]
     for column in columns:
         table.add_column(column)
     for row in rows:
         objective = "" if row.objective is None else f"{row.objective:.3g}"
         shown = [str(row.where.get("client")), str(row.where.get("round")), row.status, objective]
-        for metric in columns[4:]:
-            values = row.scores.get(metric, [])
-            shown.append(", ".join(f"{value:.3g}" for value in values) or row.reason)
+        if sure:
+            start, noise = (row.baselines.get(name, {}) for name in ("other_start", "noise_update"))
+            believed = ", ".join("yes" if one else "no" for one in start.get("believed", ()))
+            shown += [
+                _numbers(noise.get("objective", ())),
+                _numbers(start.get("agreement", ())),
+                believed or row.reason,
+            ]
+        for metric in metrics:
+            shown.append(_numbers(row.scores.get(metric, ())) or row.reason)
         table.add_row(*shown)
     say(table, as_json)
     say(f"pictures: {pictures}\nrows: {out / 'rows.jsonl'}", as_json)
-    if not judged:
+    if sure:
+        say(
+            f"no truth was given, so there is no score. Believed is what leaves less than {UNEXPLAINED:g} of the "
+            f"objective on noise and comes back from another start to within {AGREED_DB:g} dB",
+            as_json,
+        )
+    elif not judged:
         say("no truth was given: pictures and objective values only, no score", as_json)
+
+
+def _numbers(values: Sequence[float]) -> str:
+    if len(values) > FEW:
+        return f"mean {sum(values) / len(values):.3g} of {len(values)}"
+    return ", ".join(f"{value:.3g}" for value in values)

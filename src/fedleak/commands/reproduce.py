@@ -43,6 +43,7 @@ def reproduce_command(
     out = out or Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
     rows: list[Row] = []
     folders: list[Path] = []
+    absent: list[dict[str, Any]] = []
     factors: dict[tuple[str, str], float] = {}
     chosen, display = choose_device(device), Display(quiet=quiet)
     assignments = [parse_assignment(text) for text in changes]
@@ -51,14 +52,26 @@ def reproduce_command(
     for panel, (wanted, instead) in parts.items():
         if panel:
             display.note(f"{name}, panel {panel}")
-        folders.append(out / panel if panel else out)
-        spec, found_rows = _run(wanted, instead, assignments, data, folders[-1], chosen, jobs, display)
+        folder = out / panel if panel else out
+        try:
+            spec, found_rows = _run(wanted, instead, assignments, data, folder, chosen, jobs, display)
+        except DataError as problem:
+            # A panel whose data set is not there is left out and listed; the others run.
+            if len(parts) == 1:
+                raise
+            absent.append({"where": {"panel": panel}, "reason": str(problem).splitlines()[0]})
+            display.note(absent[-1]["reason"])
+            continue
+        folders.append(folder)
         factors.update(loss_factors(spec))
         # In memory only: a row on disk knows nothing of the table it is for.
         rows += [replace(row, where={**row.where, "panel": panel}) if panel else row for row in found_rows]
         build_report(folders[-1])
+    if not folders:
+        raise DataError(f"{name}: no panel has its data ({'; '.join(entry['reason'] for entry in absent)})")
     evidence = Evidence(folders, factors)
     found, failed = cells(name, table, rows, evidence)
+    failed = [*absent, *failed]
     drawn = draw_figures(table, found, rows, evidence, out)
     if as_json:
         print_json({"table": name, "scale": scale, "cells": [c.as_json() for c in found], "failed": failed})

@@ -2,8 +2,9 @@
 
 from fedleak.data.dataset import Dataset, Images
 from fedleak.data.files import Request, data_root
-from fedleak.data.load import FederatedData, load, read, split
+from fedleak.data.load import FederatedData, load, read, read_public, split, split_manifest
 from fedleak.data.manifest import SplitManifest
+from fedleak.data.public import PublicSpec
 from fedleak.data.registry import DATASETS, Source, read_dataset
 from fedleak.data.spec import DataSpec, Partition
 
@@ -14,6 +15,7 @@ __all__ = [
     "FederatedData",
     "Images",
     "Partition",
+    "PublicSpec",
     "Request",
     "Source",
     "SplitManifest",
@@ -21,5 +23,7 @@ __all__ = [
     "load",
     "read",
     "read_dataset",
+    "read_public",
     "split",
+    "split_manifest",
 ]

@@ -22,6 +22,7 @@ def as_images(
     y: Array,
     writers: Array | None = None,
     *,
+    domains: Array | None = None,
     classes: int | None = None,
     shape: tuple[int, int, int] | None = None,
 ) -> Images:
@@ -37,7 +38,8 @@ def as_images(
     labels = _one_each(file, "label", y, len(pixels))
     _check_range(file, labels, classes)
     owners = None if writers is None else torch.from_numpy(_one_each(file, "writer", writers, len(pixels)))
-    return Images(pixels, torch.from_numpy(labels), owners)
+    kinds = None if domains is None else torch.from_numpy(_one_each(file, "domain", domains, len(pixels)))
+    return Images(pixels, torch.from_numpy(labels), owners, kinds)
 
 
 def _channels_first(file: Path, x: Array) -> Array:

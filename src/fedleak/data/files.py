@@ -22,6 +22,10 @@ class Request:
     subset: str | None = None
     size: int | None = None
     """Only for image folders, whose pictures may differ in size and must be made equal while they are read."""
+    people: int | None = None
+    """Only those with most images, where labels are people."""
+    classes: tuple[int, ...] | None = None
+    """The labels that are wanted: a reader may leave out what comes after the last of them."""
 
 
 def data_root(option: str | os.PathLike[str] | None = None) -> Path:

@@ -6,24 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from fedleak.data.arrays import as_images
 from fedleak.data.dataset import Dataset
-from fedleak.data.files import Request, damaged, shown
+from fedleak.data.files import Request, shown
+from fedleak.data.pictures import EXTENSIONS, Pixels, open_picture, pictures_in, remembered
 from fedleak.errors import DataError
 
-__all__ = ["EXTENSIONS", "open_picture", "read", "read_folder"]
-
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
-FORMATS = ("PNG", "JPEG", "BMP", "PPM")
-"""Pillow tries these decoders and no other, whatever the file contains. PGM is one of its PPM formats."""
-
-UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises on a damaged picture (an unidentified one is an OSError, a broken PNG chunk a SyntaxError)."""
-
-Pixels = npt.NDArray[np.uint8]
+__all__ = ["read", "read_folder"]
 
 
 def read(request: Request) -> Dataset | None:
@@ -43,33 +34,20 @@ def read_folder(folder: Path, *, name: str, source: str, size: int | None = None
         )
     files, labels = [], []
     for label, kind in enumerate(kinds):
-        pictures = sorted(file for file in kind.iterdir() if _is_picture(file))
+        pictures = pictures_in(kind)
         if not pictures:
             raise DataError(
                 f"{shown(kind)}: no pictures in it ({', '.join(EXTENSIONS)}); add some or remove the folder"
             )
         files += pictures
         labels += [label] * len(pictures)
-    images = [open_picture(file) for file in files]
-    x = np.stack([np.asarray(image) for image in _alike(files, images, size)])
-    data = as_images(folder, x, np.asarray(labels))
+
+    def make() -> Pixels:
+        images = [open_picture(file) for file in files]
+        return np.stack([np.asarray(image) for image in _alike(files, images, size)])
+
+    data = as_images(folder, remembered(files, f"folder {size}", make), np.asarray(labels))
     return Dataset(name, data, None, len(kinds), source)
-
-
-def _is_picture(file: Path) -> bool:
-    return file.suffix.lower() in EXTENSIONS and not file.name.startswith(".") and file.is_file()
-
-
-def open_picture(file: Path) -> Image.Image:
-    """A picture in 8 bits: grey stays grey, everything else (palettes, transparency, CMYK) becomes RGB."""
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            if image.mode.startswith(("I", "F")):
-                raise damaged(file, "8 bits a channel", f"mode {image.mode}")
-            return image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
-    except UNREADABLE as error:
-        # Pillow's message may hold the whole path; the error's kind is enough beside the file's name.
-        raise damaged(file, "a whole PNG, JPEG, BMP or PGM picture", type(error).__name__) from error
 
 
 def _alike(files: Sequence[Path], images: Sequence[Image.Image], size: int | None) -> list[Image.Image]:

@@ -1,31 +1,38 @@
-"""From a `[data]` table to what every client holds."""
+"""From a `[data]` table to what every client holds, the test set and the public set."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedleak.components import resolved
-from fedleak.data import partition
+from fedleak.data.assembly import pixels_of, public_set
 from fedleak.data.dataset import Dataset, Images
+from fedleak.data.division import Division, divide, wanted_labels
+from fedleak.data.drawing import renumbered
 from fedleak.data.files import Request
 from fedleak.data.manifest import SplitManifest
-from fedleak.data.pixels import as_pixels
+from fedleak.data.people import divide_people
 from fedleak.data.registry import read_dataset
 from fedleak.data.spec import DataSpec
 from fedleak.errors import RefusedError
 from fedleak.seeding import Seeds
-from fedleak.types import Examples, Normalisation
+from fedleak.types import Examples, Normalisation, PublicSet
 
-__all__ = ["FederatedData", "load", "read", "split"]
+__all__ = ["FederatedData", "load", "read", "read_public", "split", "split_manifest"]
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """What every client holds ("client-0", "client-1", ...) and the common test set, as pixels in [0, 1]."""
+    """What every client holds ("client-0", "client-1", ...) and the common test set, as pixels in [0, 1].
+
+    `public` is what server and clients share, where the specification has a `[data.public]` table; `targets` are the
+    labels that are private (empty: all), `twins` how many of the clients' images are public too, seen through the other
+    domain.
+    """
 
     name: str
     clients: dict[str, Examples]
@@ -34,112 +41,128 @@ class FederatedData:
     input_shape: tuple[int, int, int]
     normalisation: Normalisation
     manifest: SplitManifest
+    public: PublicSet | None = None
+    targets: tuple[int, ...] = ()
+    twins: int = 0
 
 
 def load(spec: DataSpec, root: Path, seeds: Seeds) -> FederatedData:
     """Read the data set and split it. With many seeds over one data set, `read` once and `split` for each."""
-    return split(spec, read(spec, root), seeds)
+    return split(spec, read(spec, root), seeds, read_public(spec, root))
 
 
 def read(spec: DataSpec, root: Path) -> Dataset:
     """The whole data set that a specification names."""
-    return read_dataset(spec.name, Request(root, path=spec.path, subset=spec.subset, size=spec.size))
+    request = Request(
+        root, path=spec.path, subset=spec.subset, size=spec.size, people=spec.people, classes=spec.classes
+    )
+    return read_dataset(spec.name, request)
 
 
-def split(spec: DataSpec, dataset: Dataset, seeds: Seeds) -> FederatedData:
-    """Deal a data set out to the clients. Only the examples that somebody takes become floating point."""
+def read_public(spec: DataSpec, root: Path) -> Dataset | None:
+    """The other data set that the public set comes from, where it does."""
+    public = spec.public
+    if public is None or public.name is None or public.by_writers:
+        return None
+    request = Request(root, path=public.path, subset=public.subset, size=spec.size, classes=public.classes)
+    return read_dataset(public.name, request)
+
+
+def split_manifest(spec: DataSpec, root: Path, seeds: Seeds) -> SplitManifest:
+    """The record of the split that `load` makes, without making any pixels."""
+    dataset, other = read(spec, root), read_public(spec, root)
+    return _manifest(spec, dataset, other, seeds, _divided(spec, dataset, seeds.under("data"), other))
+
+
+def split(spec: DataSpec, dataset: Dataset, seeds: Seeds, other: Dataset | None = None) -> FederatedData:
+    """Deal a data set out to the clients; `other` is what `read_public` gives.
+
+    Only the examples that somebody takes become floating point.
+    """
     streams = seeds.under("data")
-    pool = _of_classes(dataset.train.labels, spec, dataset)
-    if dataset.test is None:
-        held_out = _stratified(dataset.train.labels[pool], spec.test_fraction, streams.generator("test"))
-        pool, test, tested = pool[~held_out], pool[held_out], dataset.train
-    else:
-        test, tested = _of_classes(dataset.test.labels, spec, dataset), dataset.test
-    if len(test) == 0:
+    if other is None and spec.public is not None and spec.public.name is not None and not spec.public.by_writers:
         raise RefusedError(
-            f"data.name={spec.name!r}: no test examples are left; use a larger test_fraction or more data"
+            f"public.name={spec.public.name!r}: give that data set to `split` too (`read_public` reads it)"
         )
-    test = _capped(test, spec.test_examples, streams.generator("test_cap"))
-    parts = _dealt(spec, dataset.train, pool, streams.generator("partition"))
-    owned = {f"client-{number}": pool[part][: spec.per_client] for number, part in enumerate(parts)}
-
-    clients = {name: _examples(spec, dataset.train, index) for name, index in owned.items()}
-    examples = _examples(spec, tested, test)
-    channels, height, width = examples.inputs.shape[1:]
+    division = _divided(spec, dataset, streams, other)
+    shape = _shape(spec, dataset.train)
     classes = dataset.classes if spec.classes is None else len(spec.classes)
-    manifest = SplitManifest(
+    targets, numbers = division.targets, None
+    if targets and spec.public is not None and not spec.public.labelled:
+        # Nobody but the clients has labels: the networks know the private ones only (DS-FL).
+        numbers, classes, targets = targets, len(targets), tuple(range(len(targets)))
+
+    def examples(images: Images, index: Tensor) -> Examples:
+        labels = renumbered(wanted_labels(spec, images, dataset.classes)[index], numbers) if len(index) else index
+        return Examples(pixels_of(images, index, shape), labels)
+
+    tested = dataset.train if dataset.test is None or targets else dataset.test
+    return FederatedData(
+        name=dataset.name,
+        clients={name: examples(dataset.train, index) for name, index in division.clients.items()},
+        test=examples(tested, division.test),
+        classes=classes,
+        input_shape=shape,
+        normalisation=_normalisation(spec, shape[0]),
+        manifest=_manifest(spec, dataset, other, seeds, division),
+        public=None if spec.public is None else public_set(spec, dataset, other, division, shape, classes, streams),
+        targets=targets,
+        twins=division.twins,
+    )
+
+
+def _divided(spec: DataSpec, dataset: Dataset, streams: Seeds, other: Dataset | None) -> Division:
+    if spec.public is not None and spec.public.of_people:
+        return divide_people(spec, dataset, streams)
+    return divide(spec, dataset, streams, other)
+
+
+def _shape(spec: DataSpec, images: Images) -> tuple[int, int, int]:
+    """What the images will be like: (channels, height, width)."""
+    channels, height, width = images.inputs.shape[1:]
+    if spec.size is not None:
+        height = width = spec.size
+    return 1 if spec.grey else 3 if spec.colour else channels, height, width
+
+
+def _manifest(
+    spec: DataSpec, dataset: Dataset, other: Dataset | None, seeds: Seeds, division: Division
+) -> SplitManifest:
+    # Where the file lay does not matter: the digest says what was in it.
+    parameters: dict[str, Any] = {
+        key: value for key, value in resolved(spec).items() if key not in ("name", "path", "public")
+    }
+    public: dict[str, Any] | None = None
+    if spec.public is not None:
+        parameters["public"] = {key: value for key, value in resolved(spec.public).items() if key != "path"}
+        sources = [dataset if part.private or other is None else other for part in division.public]
+        public = {
+            "parts": [
+                {
+                    "dataset": source.name,
+                    "digest": source.digest,
+                    "source": source.source,
+                    "domain": part.domain,
+                    "altered": part.altered,
+                    "index": part.index.tolist(),
+                }
+                for source, part in zip(sources, division.public, strict=True)
+            ],
+            "targets": list(division.targets),
+            "twins": division.twins,
+        }
+    return SplitManifest(
         dataset=dataset.name,
         digest=dataset.digest,
         source=dataset.source,
-        # Where the file lay does not matter: the digest says what was in it.
-        parameters={key: value for key, value in resolved(spec).items() if key not in ("name", "path")},
+        parameters=parameters,
         seed=seeds.seed,
         seed_path=seeds.path,
-        clients={name: tuple(index.tolist()) for name, index in owned.items()},
-        test=tuple(test.tolist()),
-        test_from="held_out" if dataset.test is None else "official",
+        clients={name: tuple(index.tolist()) for name, index in division.clients.items()},
+        test=tuple(division.test.tolist()),
+        test_from="held_out" if dataset.test is None or division.targets else "official",
+        public=public,
     )
-    normalisation = _normalisation(spec, channels)
-    return FederatedData(dataset.name, clients, examples, classes, (channels, height, width), normalisation, manifest)
-
-
-def _dealt(spec: DataSpec, train: Images, pool: Tensor, rng: torch.Generator) -> list[Tensor]:
-    """Positions in `pool` for every client."""
-    match spec.partition:
-        case "iid":
-            return partition.iid(len(pool), spec.clients, rng)
-        case "by_class":
-            return partition.by_class(train.labels[pool], spec.clients, rng, spec.classes_per_client)
-        case "dirichlet":
-            assert spec.alpha is not None  # DataSpec's own rule
-            return partition.dirichlet(train.labels[pool], spec.clients, rng, spec.alpha)
-        case "by_writer":
-            if train.writers is None:
-                raise RefusedError(
-                    f"partition='by_writer': the files of {spec.name} do not say who wrote what; they need an array "
-                    "writer_train (mnist.npz has one, the idx files have none), or use another partition"
-                )
-            each = spec.writers_per_client or 1
-            # A writer has enough when `each` like them fill a client up to its cap.
-            enough = -(-(spec.per_client or 1) // each)
-            return partition.by_writer(train.writers[pool], spec.clients, rng, each, enough)
-
-
-def _of_classes(labels: Tensor, spec: DataSpec, dataset: Dataset) -> Tensor:
-    """The positions of the examples whose label the specification wants."""
-    if spec.classes is None:
-        return torch.arange(len(labels))
-    beyond = [label for label in spec.classes if label >= dataset.classes]
-    if beyond:
-        raise RefusedError(
-            f"data.classes has label {beyond[0]}: the labels of {spec.name} go from 0 to {dataset.classes - 1}"
-        )
-    return torch.nonzero(torch.isin(labels, torch.tensor(spec.classes))).flatten()
-
-
-def _stratified(labels: Tensor, fraction: float, rng: torch.Generator) -> Tensor:
-    """True for a random `fraction` of every class; a class of two or more keeps one example on either side."""
-    chosen = torch.zeros(len(labels), dtype=torch.bool)
-    for kind in torch.unique(labels):
-        members = torch.nonzero(labels == kind).flatten()
-        count = min(max(int(fraction * len(members) + 0.5), 1), len(members) - 1)
-        chosen[members[torch.randperm(len(members), generator=rng)[:count]]] = True
-    return chosen
-
-
-def _capped(index: Tensor, most: int | None, rng: torch.Generator) -> Tensor:
-    if most is None or len(index) <= most:
-        return index
-    return index[torch.randperm(len(index), generator=rng)[:most].sort().values]
-
-
-def _examples(spec: DataSpec, images: Images, index: Tensor) -> Examples:
-    labels = images.labels[index]
-    if spec.classes is not None:
-        renumbered = torch.zeros(max(spec.classes) + 1, dtype=torch.int64)
-        renumbered[list(spec.classes)] = torch.arange(len(spec.classes))
-        labels = renumbered[labels]
-    return Examples(as_pixels(images.inputs[index], size=spec.size, grey=spec.grey), labels)
 
 
 def _normalisation(spec: DataSpec, channels: int) -> Normalisation:

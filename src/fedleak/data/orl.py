@@ -10,7 +10,7 @@ import numpy as np
 from fedleak.data.arrays import as_images
 from fedleak.data.dataset import Dataset
 from fedleak.data.files import Request, damaged
-from fedleak.data.imagefolder import open_picture
+from fedleak.data.pictures import open_picture
 from fedleak.errors import DataError
 
 __all__ = ["read"]

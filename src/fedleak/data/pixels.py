@@ -1,4 +1,4 @@
-"""What is done to pixels between the file and the client: grey, resize, and [0, 1]."""
+"""What is done to pixels between the file and the client: grey or colour, resize, and [0, 1]."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from torch import Tensor
 
 from fedleak.errors import ShapeError
 
-__all__ = ["as_pixels", "resized", "to_grey"]
+__all__ = ["as_pixels", "fitted", "resized", "to_colour", "to_grey"]
 
 
-def as_pixels(inputs: Tensor, *, size: int | None = None, grey: bool = False) -> Tensor:
-    """uint8 images (n, C, H, W) as float32 pixels in [0, 1], made grey first and then resized where asked."""
-    if grey:
-        inputs = to_grey(inputs)
-    if size is not None:
-        inputs = resized(inputs, size)
+def as_pixels(inputs: Tensor) -> Tensor:
+    """uint8 images as float32 pixels in [0, 1]."""
     return inputs.to(torch.float32) / 255.0
+
+
+def fitted(inputs: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """uint8 images made to have this shape (C, H, W): made grey first, then resized, and given channels last."""
+    inputs = resized(to_grey(inputs) if shape[0] == 1 else inputs, shape[1:])
+    return inputs if shape[0] == 1 else to_colour(inputs)
+
+
+def to_colour(inputs: Tensor) -> Tensor:
+    """Three equal channels of a grey image; colour images stay as they are."""
+    return inputs.expand(-1, 3, -1, -1) if inputs.shape[1] == 1 else inputs
 
 
 def to_grey(inputs: Tensor) -> Tensor:
@@ -32,15 +39,19 @@ def to_grey(inputs: Tensor) -> Tensor:
     return luma.to(torch.uint8).unsqueeze(1)
 
 
-def resized(inputs: Tensor, size: int) -> Tensor:
-    """Every channel to size x size with Pillow's bilinear filter, which averages when it shrinks.
+def resized(inputs: Tensor, size: int | tuple[int, int]) -> Tensor:
+    """Every channel to size x size, or (height, width), with Pillow's bilinear filter, which averages when it shrinks.
 
     Pillow resizes 8-bit images in integers: the same bits on every machine, which torch's interpolate does not promise.
     """
-    if inputs.shape[2:] == (size, size):
+    height, width = (size, size) if isinstance(size, int) else size
+    if inputs.shape[2:] == (height, width):
         return inputs
-    count, channels = inputs.shape[:2]
-    out = np.empty((count, channels, size, size), dtype=np.uint8)
-    for source, target in zip(inputs.flatten(0, 1).numpy(), out.reshape(-1, size, size), strict=True):
-        target[:] = np.asarray(Image.fromarray(source).resize((size, size), Image.Resampling.BILINEAR))
-    return torch.from_numpy(out)
+    # Pillow works channel by channel: a colour image at once gives the same bits as its channels one by one.
+    colour = inputs.shape[1] == 3
+    images = inputs.permute(0, 2, 3, 1).contiguous().numpy() if colour else inputs.flatten(0, 1).numpy()
+    out = np.empty((len(images), height, width, *images.shape[3:]), dtype=np.uint8)
+    for source, target in zip(images, out, strict=True):
+        target[:] = np.asarray(Image.fromarray(source).resize((width, height), Image.Resampling.BILINEAR))
+    made = torch.from_numpy(out)
+    return made.permute(0, 3, 1, 2).contiguous() if colour else made.reshape(*inputs.shape[:2], height, width)

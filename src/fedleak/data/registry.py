@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedleak.data import cifar, digits, emnist, imagefolder, mnist, npz, orl
+from fedleak.data import (
+    cifar,
+    digits,
+    emnist,
+    facescrub,
+    femnist,
+    imagefolder,
+    lag,
+    lfw,
+    mnist,
+    npz,
+    orl,
+    svhn,
+    tiny_imagenet,
+)
 from fedleak.data.dataset import Dataset
 from fedleak.data.files import Request
 from fedleak.errors import DataError
@@ -18,8 +32,9 @@ class Source:
     """One named data set.
 
     `read` gives None where none of the files in `layout` is there. `takes` are the keys of `[data]` that only this
-    data set has (path, subset), `writers` whether it may know who wrote what, `classes` how many labels it has where
-    that is fixed. `revision` goes up whenever the same files would be read differently.
+    data set has (path, subset, people), `writers` whether it may know who wrote what, `in_order` whether the first
+    examples of a writer are the ones to take, `domains` whether some images are of another domain, `classes` how many
+    labels it has where that is fixed. `revision` goes up whenever the same files would be read differently.
     """
 
     description: str
@@ -28,6 +43,8 @@ class Source:
     read: Callable[[Request], Dataset | None]
     classes: int | None = None
     writers: bool = False
+    in_order: bool = False
+    domains: bool = False
     takes: frozenset[str] = frozenset()
     revision: int = 1
 
@@ -94,6 +111,65 @@ DATASETS: dict[str, Source] = {
         where="the CIFAR page of Alex Krizhevsky, University of Toronto (binary or Python version)",
         read=cifar.read_cifar100,
         classes=100,
+    ),
+    "svhn": Source(
+        description="SVHN: 73,257 house-number digits of 32x32 in colour and 26,032 for test, 10 classes",
+        layout=("train_32x32.mat and test_32x32.mat (X of shape (32, 32, 3, n), y with 10 for a zero), also in svhn/",),
+        where="the SVHN page of Stanford University, format 2: cropped digits",
+        read=svhn.read,
+        classes=10,
+    ),
+    "tiny_imagenet": Source(
+        description="Tiny ImageNet: 500 colour pictures of 64x64 and 50 for test in each of up to 200 classes",
+        layout=(
+            "tiny-imagenet-200/ with train/WNID/images/*.JPEG, val/images/*.JPEG and val/val_annotations.txt",
+            "tiny-imagenet-200/, tiny-imagenet-20/ or tiny_imagenet/ with train/WNID/*.JPEG and val/WNID/*.JPEG",
+        ),
+        where="the Tiny ImageNet page of Stanford's course CS231n",
+        read=tiny_imagenet.read,
+    ),
+    "lfw": Source(
+        description="Labeled Faces in the Wild: the 1,000 people with most photos (or `people`), 64x64 in colour",
+        layout=(
+            "lfw/, lfw-deepfunneled/, lfw_funneled/ or LFW/ with NAME/NAME_0001.jpg, 250x250 (the middle 128x128 is "
+            "taken) or cut to the face",
+        ),
+        where="the LFW page of the University of Massachusetts, deep funneled images",
+        read=lfw.read,
+        takes=frozenset({"people"}),
+    ),
+    "lag": Source(
+        description="Large Age-Gap faces: adult and young, the 1,000 people with most photos (or `people`), 64x64",
+        layout=(
+            "lag/, LAG/, LAGdataset_100/ or LAGdataset_200/ with a folder per person: PERSON/*.png are adult faces, "
+            "PERSON/y/*.png young ones",
+        ),
+        where="the Large Age-Gap page of the Imaging and Vision Laboratory, University of Milano-Bicocca",
+        read=lag.read,
+        domains=True,
+        takes=frozenset({"people"}),
+    ),
+    "facescrub": Source(
+        description="FaceScrub: face crops of 530 actors and actresses (or the `people` with most), 64x64 in colour",
+        layout=(
+            "facescrub/ or FaceScrub/ with actors/faces/NAME/*.jpeg and actresses/faces/NAME/*.jpeg",
+            "facescrub/ or FaceScrub/ with NAME/*.jpeg",
+        ),
+        where="the FaceScrub page of Stefan Winkler, which gives the list of links to download",
+        read=facescrub.read,
+        takes=frozenset({"people"}),
+    ),
+    "femnist": Source(
+        description="LEAF's FEMNIST: digits and letters by writer, 28x28 grey on white, 62 classes",
+        layout=(
+            "femnist/, FEMNIST/, femnist/data/ or leaf/data/femnist/data/ with train/*.json and test/*.json "
+            '({"users": [...], "num_samples": [...], "user_data": {user: {"x": [[784 numbers]], "y": [labels]}}})',
+        ),
+        where="LEAF (leaf.cmu.edu): data/femnist/preprocess.sh -s niid --sf 0.05 -k 0 -t sample",
+        read=femnist.read,
+        classes=62,
+        writers=True,
+        in_order=True,
     ),
     "imagefolder": Source(
         description="Your own pictures: one folder per class with png, jpg, bmp or pgm files",

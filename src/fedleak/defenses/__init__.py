@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
-from fedleak.defenses.base import Context, Defense, Guarantee, Plan, Stage
+from fedleak.defenses.base import Context, Defense, Guarantee, Plan, ProtocolPlan, Stage
 from fedleak.defenses.clip import Clip
 from fedleak.defenses.compose import Chain, Identity, chain, identity
+from fedleak.defenses.directed import Directed
 from fedleak.defenses.dp_sgd import DPSGD
+from fedleak.defenses.empirical import epsilon_of
 from fedleak.defenses.noise import Gaussian, Laplace
+from fedleak.defenses.plan_stage import CrossDomain, OneShot
+from fedleak.defenses.predictions import LabelOnly, Round, Temperature, TopK
+from fedleak.defenses.prune import Prune
 from fedleak.defenses.sparsify import Sparsify
 
 __all__ = [
@@ -18,15 +23,25 @@ __all__ = [
     "Chain",
     "Clip",
     "Context",
+    "CrossDomain",
     "Defense",
+    "Directed",
     "Gaussian",
     "Guarantee",
     "Identity",
+    "LabelOnly",
     "Laplace",
+    "OneShot",
     "Plan",
+    "ProtocolPlan",
+    "Prune",
+    "Round",
     "Sparsify",
     "Stage",
+    "Temperature",
+    "TopK",
     "chain",
+    "epsilon_of",
     "identity",
     "label",
 ]
@@ -37,7 +52,15 @@ DEFENSES: dict[str, type] = {
     "laplace": Laplace,
     "clip": Clip,
     "sparsify": Sparsify,
+    "prune": Prune,
     "dp_sgd": DPSGD,
+    "round": Round,
+    "top_k": TopK,
+    "temperature": Temperature,
+    "label_only": LabelOnly,
+    "directed": Directed,
+    "one_shot": OneShot,
+    "cross_domain": CrossDomain,
 }
 
 
@@ -61,4 +84,4 @@ def label(defense: Defense) -> str:
         default = getattr(field.default, "default", field.default)
         if value != default:
             shown.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
-    return f"{name}({', '.join(shown)})"
+    return f"{name}({', '.join(shown)})" if shown else name

@@ -1,7 +1,7 @@
 """What a client does before it sends: the words every defense speaks.
 
 A defense acts at one stage. Its value there is
-    protocol    the federation's plan (one-shot, cross-domain: later protocols)
+    protocol    the federation's `ProtocolPlan`, before it begins (one-shot, cross-domain)
     examples    the client's `Examples`, in pixels, before training
     gradients   per-example gradients of one local step, by name, with a leading axis of examples
     message     the `Payload` about to be sent
@@ -10,14 +10,16 @@ and `apply` returns a value of the same kind. It is pure: all randomness comes f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 
-from fedleak.types import Named, PublicSet, Weights
+from fedleak.learning.functional import Network
+from fedleak.types import Named, Normalisation, PublicSet, Weights
 
-__all__ = ["Context", "Defense", "Guarantee", "Plan", "Stage"]
+__all__ = ["Context", "Defense", "Guarantee", "Plan", "ProtocolPlan", "Stage"]
 
 Stage = Literal["protocol", "examples", "gradients", "message"]
 
@@ -33,11 +35,22 @@ class Context:
     """The weights the server sent out at the start of the round."""
     previous: Named | None = None
     """The client's own model before this round's work."""
+    network: Network | None = None
+    """The network that `previous` are the parameters of; it takes normalised inputs."""
+    normalisation: Normalisation = field(default_factory=Normalisation)
     public: PublicSet | None = None
     samples: int = 0
     """How many of the client's examples stand behind the value."""
     rounds: int = 1
     """How many rounds are planned."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProtocolPlan:
+    """What a defense at the stage "protocol" may change before a federation begins."""
+
+    rounds: int
+    public: PublicSet | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +70,36 @@ class Plan:
     """Does a message also carry what is not trained (BatchNorm statistics)? No defense here bounds or noises it."""
     l2_bound: float | None = None
     """The largest L2 norm that the update in one message can have; None: unbounded."""
+    predictions: Literal["probabilities", "unbounded"] | None = None
+    """What a message of predictions holds (logits are unbounded); None: it holds an update."""
+    examples: int = 0
+    """On how many public examples a message of predictions was made."""
+
+    def longest(self) -> float | None:
+        """The largest L2 norm of what a message says; None: unbounded. A probability vector is no longer than 1."""
+        known = [] if self.l2_bound is None else [self.l2_bound]
+        if self.predictions == "probabilities" and self.examples:
+            known.append(math.sqrt(self.examples))
+        return min(known, default=None)
 
     def sensitivity(self) -> float | None:
         """How far, in L2 norm, one message can move between neighbours; None: unbounded."""
-        if self.l2_bound is None or self.buffers:
+        longest = self.longest()
+        if longest is None or self.buffers:
             return None
-        return self.l2_bound * (2.0 if self.neighbours == "replace" else 1.0)
+        # |a - b|^2 = |a|^2 + |b|^2 - 2 ab, and nothing in a or b is negative where they hold probabilities.
+        apart = math.sqrt(2.0) if self.predictions == "probabilities" else 2.0
+        return longest * (apart if self.neighbours == "replace" else 1.0)
+
+    def l1_sensitivity(self) -> float | None:
+        """The same in L1 norm: at most 2 for every probability vector that is replaced, 1 for one that is removed."""
+        euclid = self.sensitivity()
+        if euclid is None:
+            return None
+        widest = euclid * math.sqrt(self.dimension)
+        if self.predictions != "probabilities" or not self.examples:
+            return widest
+        return min(widest, self.examples * (2.0 if self.neighbours == "replace" else 1.0))
 
 
 @dataclass(frozen=True)

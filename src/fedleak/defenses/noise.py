@@ -1,6 +1,8 @@
 """Noise on what is sent: Gaussian and Laplace, fresh for every message.
 
 FedSGD: on the gradient. FedAvg: on the weights, which is the same as noise on the update. Predictions: on the values.
+With `on="gradients"` it is on the gradient of every single example, fresh at every local step, as in appendix B of the
+FedAvg leakage paper: nothing is clipped there, so nothing is proven (`dp_sgd` clips).
 
 The weight-leakage paper's DP on weights (eq. 12, 13) is the same noise with two options: `clip_layers` (its C) and
 `group` (its L). Both default to what leaves the weights as they are: the text names no value, and any other rescales
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
@@ -24,7 +26,8 @@ from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
 from fedleak.defenses.layers import clipped_layers
 from fedleak.defenses.payloads import map_numbers
-from fedleak.types import Named, Payload
+from fedleak.defenses.stages import On, stage_of_choice
+from fedleak.types import Named
 
 __all__ = ["Gaussian", "Laplace"]
 
@@ -39,27 +42,50 @@ class OnWeights:
         description="C of eq. 12: bound on the norm of each layer as it is sent; none: the layer's own, no clipping",
     )
     group: PositiveInt = Field(default=1, description="L of eq. 13: what the noised numbers are divided by")
+    on: On = Field(default="message", description="the message, or every example's gradient at every local step")
+
+    @model_validator(mode="after")
+    def _of_a_message(self) -> Self:
+        wrong = [
+            name for name, given in (("clip_layers", self.clip_layers is not None), ("group", self.group != 1)) if given
+        ]
+        if self.on == "gradients" and wrong:
+            message = "is about the weights in a message; leave it out, or use on = 'message'"
+            problem = PydanticCustomError("rule", "{message}", {"message": message})
+            entries = [InitErrorDetails(type=problem, loc=(name,), input=getattr(self, name)) for name in wrong]
+            raise ValidationError.from_exception_data("noise", entries)
+        return self
 
     @property
     def changes_scale(self) -> bool:
         return self.clip_layers is not None or self.group != 1
 
-    def noised(self, payload: Payload, draw: Callable[[torch.Size], Tensor]) -> Payload:
-        """(clipped + noise) / L, eq. 13."""
+    def noised(self, value: Any, draw: Callable[[torch.Size], Tensor]) -> Any:
+        """A message: (clipped + noise) / L, eq. 13. Gradients: noise of its own for every example."""
+        if self.on == "gradients":
+            return {name: v + draw(v.shape).to(v) for name, v in value.items()}
 
         def change(numbers: Named) -> Named:
             kept = numbers if self.clip_layers is None else clipped_layers(numbers, self.clip_layers)
             noisy = {name: v + draw(v.shape).to(v) for name, v in kept.items()}
             return noisy if self.group == 1 else {name: v / self.group for name, v in noisy.items()}
 
-        return map_numbers(payload, change)
+        return map_numbers(value, change)
 
     def unproven(self, plan: Plan) -> Guarantee | None:
         """Why nothing can be proven, or None. Clipping layers is a projection onto a convex set: it brings neighbours
         no farther apart, but can take a single message farther from the broadcast than its bound says."""
+        if self.on == "gradients":
+            return Guarantee("empirical", "empirical: noise on gradients that nothing clips; use dp_sgd for a proof")
         if plan.buffers:
             return Guarantee("none", "none: the model sends buffers (running statistics) that nothing bounds or noises")
-        if plan.l2_bound is None:
+        if plan.longest() is None and plan.predictions is not None:
+            return Guarantee(
+                "empirical",
+                "empirical: these predictions are unbounded, so no sensitivity is; send probabilities, or put a clip "
+                "before the noise",
+            )
+        if plan.longest() is None:
             return Guarantee("none", "none: no bounded sensitivity; put a clip before the noise")
         if plan.neighbours == "add_remove" and self.clip_layers is not None:
             return Guarantee("none", "none: clip_layers unbounds what adding or removing one message changes")
@@ -90,15 +116,16 @@ class Gaussian(OnWeights):
     `variance` is the other way to give the strength, and the one that the paper's figures are labelled with: the
     variance of the noise itself, whatever C is.
 
-    Sees: a message.
+    Sees: a message; with on="gradients" the gradients of the single examples of one step.
     Needs: nothing; a clip before it for a proof.
     Guarantees: behind a clip of norm C, client-level (epsilon, delta) by the analytic Gaussian mechanism with
-        sensitivity 2C (replace one) or C (add or remove one), composed exactly over the rounds; else none.
+        sensitivity 2C (replace one) or C (add or remove one), composed exactly over the rounds. On probabilities (DP-G
+        of adamsa.txt) without a clip too: n predictions move by at most sqrt(2n). Else none.
     """
 
     paper: ClassVar[str] = "dlm.txt, section 5.4; Balle and Wang 2018"
     revision: ClassVar[int] = 1
-    stage: ClassVar[Stage | None] = "message"
+    stage: ClassVar[Stage | None] = stage_of_choice("message")
     sigma: float | None = Field(
         default=None,
         ge=0,
@@ -119,11 +146,12 @@ class Gaussian(OnWeights):
             return math.sqrt(self.variance)
         return (self.sigma or 0.0) * (1.0 if self.clip_layers is None else self.clip_layers)
 
-    def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
+    def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
         return self.noised(value, lambda shape: self.deviation * torch.randn(shape, generator=rng))
 
     def after(self, plan: Plan) -> Plan:
-        return plan if self.deviation == 0 and not self.changes_scale else _noisy(plan)
+        # Noise inside the local steps is there before a clip of the message is.
+        return plan if self.on == "gradients" or not (self.deviation or self.changes_scale) else _noisy(plan)
 
     def guarantee(self, plan: Plan) -> Guarantee:
         sensitivity = plan.sensitivity()
@@ -146,15 +174,16 @@ class Laplace(OnWeights):
 
     `clip_layers`, `group` and `variance` are as for Gaussian noise.
 
-    Sees: a message.
+    Sees: a message; with on="gradients" the gradients of the single examples of one step.
     Needs: nothing; a clip before it for a proof.
     Guarantees: behind a clip of norm C, client-level (epsilon, 0) from the L1 sensitivity sqrt(d) 2C of d numbers
-        (replace one; sqrt(d) C for add or remove one), basic composition over the rounds; else none.
+        (replace one; sqrt(d) C for add or remove one), basic composition over the rounds. On probabilities (DP-L of
+        adamsa.txt) without a clip too: n predictions move by at most 2n. Else none.
     """
 
     paper: ClassVar[str] = "dlm.txt, section 5.4; Dwork et al. 2006"
     revision: ClassVar[int] = 1
-    stage: ClassVar[Stage | None] = "message"
+    stage: ClassVar[Stage | None] = stage_of_choice("message")
     scale: float | None = Field(
         default=None,
         ge=0,
@@ -175,7 +204,7 @@ class Laplace(OnWeights):
             return math.sqrt(self.variance / 2)
         return (self.scale or 0.0) * (1.0 if self.clip_layers is None else self.clip_layers)
 
-    def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
+    def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
         def draw(shape: torch.Size) -> Tensor:
             # The difference of two exponentials is Laplace, and never infinite as the logarithm of a drawn 0 would be.
             one, two = (torch.empty(shape, dtype=torch.float64).exponential_(generator=rng) for _ in range(2))
@@ -184,7 +213,7 @@ class Laplace(OnWeights):
         return self.noised(value, draw)
 
     def after(self, plan: Plan) -> Plan:
-        return plan if self.spread == 0 and not self.changes_scale else _noisy(plan)
+        return plan if self.on == "gradients" or not (self.spread or self.changes_scale) else _noisy(plan)
 
     def guarantee(self, plan: Plan) -> Guarantee:
         sensitivity = plan.sensitivity()
@@ -192,16 +221,22 @@ class Laplace(OnWeights):
             return unproven or Guarantee("none", "none: no bounded sensitivity")
         if self.spread == 0:
             return Guarantee("none", "none: scale=0 is no noise")
-        widest = sensitivity * math.sqrt(plan.dimension)
+        widest = plan.l1_sensitivity() or 0.0
         epsilon = laplace_epsilon(self.spread, widest, plan.rounds)
         statement = (
             f"({epsilon:.3g}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise "
-            f"scale={self.spread:g} on L1 sensitivity {widest:.3g} = sqrt({plan.dimension}) x {sensitivity:g}, "
-            "basic composition"
+            f"scale={self.spread:g} on L1 sensitivity {widest:.3g} {_basis(plan, sensitivity, widest)}basic composition"
         )
         return Guarantee("dp", statement, epsilon, 0.0)
 
 
+def _basis(plan: Plan, sensitivity: float, widest: float) -> str:
+    """Where an L1 sensitivity comes from: the norm of the whole, or probability vectors one by one."""
+    if widest == sensitivity * math.sqrt(plan.dimension):
+        return f"= sqrt({plan.dimension}) x {sensitivity:g}, "
+    return f"({widest / plan.examples:g} for each of {plan.examples} predictions), "
+
+
 def _noisy(plan: Plan) -> Plan:
     """Behind noise, or weights that were rescaled, the update has no bound any more."""
-    return replace(plan, l2_bound=None)
+    return replace(plan, l2_bound=None, predictions=None if plan.predictions is None else "unbounded")

@@ -5,10 +5,25 @@ from __future__ import annotations
 from fedleak.federation.base import FederationProtocol, Known, Problem, Settings
 from fedleak.federation.fedavg import FedAvg
 from fedleak.federation.fedsgd import FedSGD
+from fedleak.federation.logits import DSFL, FedGEMS, FedMD
 
-__all__ = ["PROTOCOLS", "FedAvg", "FedSGD", "FederationProtocol", "Known", "Problem", "Settings"]
+__all__ = [
+    "DSFL",
+    "PROTOCOLS",
+    "FedAvg",
+    "FedGEMS",
+    "FedMD",
+    "FedSGD",
+    "FederationProtocol",
+    "Known",
+    "Problem",
+    "Settings",
+]
 
 PROTOCOLS: dict[str, type] = {
     "fedsgd": FedSGD,
     "fedavg": FedAvg,
+    "fedmd": FedMD,
+    "fedgems": FedGEMS,
+    "dsfl": DSFL,
 }

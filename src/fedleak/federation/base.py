@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -11,13 +11,28 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 from fedleak.components import component
 from fedleak.defenses.base import Defense
 from fedleak.errors import DataError, ShapeError
+from fedleak.learning.secure_sum import of_every_sum, summed_message
 from fedleak.seeding import Seeds
-from fedleak.types import Examples, ModelSpec, Normalisation, Progress, Recording, Setup, silent
+from fedleak.types import Examples, Message, ModelSpec, Normalisation, Progress, PublicSet, Recording, Setup, silent
 
 __all__ = ["FederationProtocol", "Known", "Problem", "Settings"]
 
-Known = Literal["samples", "batch_size", "epochs", "lr", "momentum", "label_counts", "unique_labels"]
-"""What a server can be assumed to know besides what crosses the wire."""
+Known = Literal[
+    "samples",
+    "batch_size",
+    "epochs",
+    "lr",
+    "momentum",
+    "label_counts",
+    "unique_labels",
+    "batch_labels",
+    "target_labels",
+]
+"""What a server can be assumed to know besides what crosses the wire.
+
+`batch_labels` are the labels of every batch of every epoch, in order (nested lists); `target_labels` are the labels
+that clients hold private examples of.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +46,12 @@ class Problem:
     classes: int
     normalisation: Normalisation = field(default_factory=Normalisation)
     loss: str = "cross_entropy"
+    public: PublicSet | None = None
+    """What server and clients share, for the logit protocols."""
+    targets: tuple[int, ...] = ()
+    """The labels that are private to the clients; empty: all."""
+    twins: int = 0
+    """How many private images have a copy in `public`, seen through the other domain."""
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -78,6 +99,10 @@ class Settings:
         default=("samples", "batch_size", "epochs", "lr", "momentum"),
         description="what the server is assumed to know besides what crosses the wire",
     )
+    secure_aggregation: bool = Field(
+        default=False,
+        description="of a round the server sees only the mean of what its clients send, weighted by their samples",
+    )
     evaluate_every: PositiveInt = Field(default=1, description="rounds from one test of the global model to the next")
     vectorise: Literal["auto", "always", "never"] = Field(
         default="auto", description="train clients of equal size at once; auto: where that is faster"
@@ -101,17 +126,25 @@ class Settings:
 
     def setup(self, problem: Problem, epochs: int) -> Setup:
         """What is common knowledge in this federation."""
-        facts: dict[str, Any] = {
-            "batch_size": self.batch_size,
-            "epochs": epochs,
-            "lr": self.lr,
-            "momentum": self.momentum,
-        }
+        known = self._told({"batch_size": self.batch_size, "epochs": epochs, "lr": self.lr, "momentum": self.momentum})
         return Setup(
             model=problem.model,
             input_shape=problem.input_shape,
             classes=problem.classes,
             loss=problem.loss,
             normalisation=problem.normalisation,
-            disclosed={name: value for name, value in facts.items() if name in self.disclose},
+            # How each client trains says little about their sum; what holds is said with every sum.
+            disclosed=of_every_sum(known) if self.secure_aggregation else known,
         )
+
+    def seen(
+        self, messages: tuple[Message, ...], samples: Sequence[int], epochs: int, index: int
+    ) -> tuple[Message, ...]:
+        """What the server sees of what the clients of a round sent."""
+        if not self.secure_aggregation:
+            return messages
+        known = self._told({"batch_size": self.batch_size, "epochs": epochs})
+        return (summed_message(messages, known, f"round {index}", samples),)
+
+    def _told(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in facts.items() if name in self.disclose}

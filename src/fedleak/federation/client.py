@@ -169,4 +169,6 @@ def send(
         "label_counts": torch.bincount(labels, minlength=classes).tolist(),
         "unique_labels": len(torch.unique(labels)),
     }
+    if "batch_labels" in disclose:
+        facts["batch_labels"] = [task.targets[batch].tolist() for batch in task.batches]
     return Message(task.client, defended, {name: value for name, value in facts.items() if name in disclose})

@@ -99,11 +99,14 @@ def federate(
             )
             for task, local in zip(tasks, done, strict=True)
         )
+        samples = [task.samples() for task in tasks]
         if index <= settings.recorded_rounds():
-            received = tuple(replace(m, payload=_on_cpu(m.payload)) for m in messages)
+            seen = settings.seen(messages, samples, rules.epochs, index)
+            received = tuple(replace(m, payload=_on_cpu(m.payload)) for m in seen)
             rounds.append(Round(index, _weights_on_cpu(server.model), received))
-            used.update({(index, task.client): offsets[task.client] + task.chosen for task in tasks})
-        server = rules.merge(server, messages, [task.samples() for task in tasks])
+            used.update(_used(index, seen, tasks, offsets))
+        # The mean of all is all that the server's step needs, so that it comes out the same either way.
+        server = rules.merge(server, messages, samples)
         if index in evaluated:
             correct = judged(server.model)
             utility.append(_mean(correct))
@@ -142,6 +145,16 @@ def _task(
         seeds.under("client", name, "round", index),
         device,
     )
+
+
+def _used(
+    index: int, seen: Sequence[Message], tasks: Sequence[Task], offsets: Mapping[str, int]
+) -> dict[tuple[int, str], Tensor]:
+    """The examples behind each message that the server sees: behind a sum, those of all its clients."""
+    behind = {task.client: offsets[task.client] + task.chosen for task in tasks}
+    if any(message.sender not in behind for message in seen):
+        return {(index, message.sender): torch.cat(list(behind.values())) for message in seen}
+    return {(index, client): positions for client, positions in behind.items()}
 
 
 def _participants(names: Sequence[str], share: float, index: int, seeds: Seeds) -> list[str]:

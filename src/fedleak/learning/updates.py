@@ -19,7 +19,8 @@ def apparent_gradient(round: Round, message: Message) -> dict[str, Tensor]:
     """The apparent gradient of one message, tensor by tensor in the order of the broadcast weights.
 
     Raises RefusedError where there is none: no broadcast weights to compare with, other names or shapes than were
-    broadcast, numbers that are not finite, or an update of zeros only.
+    broadcast, whole numbers (a quantised update that does not say its scale), numbers that are not finite, or an update
+    of zeros only.
     """
     where = f"round {round.index}, {message.sender}"
     broadcast = round.broadcast
@@ -48,6 +49,12 @@ def _check(where: str, broadcast: Named, sent: Named) -> None:
     for name, value in broadcast.items():
         if sent[name].shape != value.shape:
             raise RefusedError(f"{where}: {name} was sent as {tuple(sent[name].shape)}, expected {tuple(value.shape)}")
+        if not sent[name].is_floating_point():
+            raise RefusedError(
+                f"{where}: {name} was sent as {str(sent[name].dtype).removeprefix('torch.')}: a quantised update, and "
+                "no usable scale is disclosed with it; disclose quantisation={'scale': ..., 'zero_point': ...} for the "
+                "message, or record it decoded"
+            )
         if not bool(torch.isfinite(value).all()):
             raise RefusedError(f"{where}: the broadcast {name} holds numbers that are not finite")
         if not bool(torch.isfinite(sent[name]).all()):

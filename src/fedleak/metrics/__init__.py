@@ -1,8 +1,9 @@
 """What a finding is worth: one number per example, matching, null baselines and honest intervals."""
 
-from fedleak.metrics.classes import class_hits, class_means
+from fedleak.metrics.classes import class_means
 from fedleak.metrics.intervals import Interval, bootstrap_means, interval, paired_difference, share_interval
-from fedleak.metrics.judge import Judgement, judge, utility
+from fedleak.metrics.judge import Judged, judge, utility
+from fedleak.metrics.judgement import Judgement
 from fedleak.metrics.labels import label_errors, wrong_labels
 from fedleak.metrics.match import Matching, match
 from fedleak.metrics.nulls import NULLS, Guess, null_guesses
@@ -16,12 +17,12 @@ __all__ = [
     "NULLS",
     "Guess",
     "Interval",
+    "Judged",
     "Judgement",
     "Matching",
     "Metric",
     "NotAvailable",
     "bootstrap_means",
-    "class_hits",
     "class_means",
     "default_threshold",
     "interval",

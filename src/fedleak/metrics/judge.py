@@ -1,164 +1,53 @@
-"""From what an attack found and what was true to one number per private example: the step the runner calls."""
+"""From what an attack found and what was true to one number per example: the step the runner calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from fedleak.errors import DataError, ShapeError
-from fedleak.metrics.classes import class_hits, class_means
-from fedleak.metrics.labels import wrong_labels
-from fedleak.metrics.match import match
-from fedleak.metrics.nulls import null_guesses
-from fedleak.metrics.perceptual import lpips
-from fedleak.metrics.pixel import mse, psnr, usable
-from fedleak.metrics.registry import METRICS, NotAvailable, known_metrics
-from fedleak.metrics.structure import ssim
-from fedleak.types import Examples, RecoveredImages, Truth
+from fedleak.metrics.judge_classes import judge_classes
+from fedleak.metrics.judge_counts import judge_counts
+from fedleak.metrics.judge_images import judge_images
+from fedleak.metrics.judge_models import judge_model
+from fedleak.metrics.judgement import Judgement
+from fedleak.metrics.registry import NotAvailable
+from fedleak.types import RecoveredClasses, RecoveredCounts, RecoveredImages, StolenModel, Truth
 
-__all__ = ["Judgement", "judge", "utility"]
+__all__ = ["Judged", "judge", "utility"]
 
-Scores = dict[str, list[float]]
-
-
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """What an attack on one client in one round amounts to.
-
-    Every list has one finite number per original, in the order of `truth.behind(round, sender)`; `attack_accuracy` has
-    one per class behind the message instead, in the order of the labels.
-
-    `scores` is metric to numbers, `baselines` null baseline to the same. `unavailable` says why a metric that was asked
-    for is missing. `found[i]` is False where no finite reconstruction was left for original i, so that its scores are
-    those of nothing (`Metric.nothing`). `original` and `reconstruction` are pixels in the same order, the latter
-    unclipped but finite: mid-grey where nothing was found. `partner` is the matching behind it.
-    """
-
-    scores: Scores
-    baselines: dict[str, Scores]
-    reconstruction: Tensor
-    original: Tensor
-    found: tuple[bool, ...]
-    partner: tuple[int, ...]
-    unavailable: dict[str, str] = field(default_factory=dict)
+Judged = RecoveredImages | RecoveredCounts | RecoveredClasses | StolenModel
 
 
 def judge(
-    found: RecoveredImages,
+    found: Judged,
     truth: Truth,
     metrics: Sequence[str],
     threshold: float,
     data_root: Path | None,
     rng: torch.Generator,
 ) -> Judgement:
-    """Match the reconstructions of one victim with its private examples and score them, beside the null baselines.
+    """Hold what was found of one victim against the truth, beside its null baselines.
 
-    `threshold` is the PSNR in dB above which `recovered` is 1. `data_root` is where LPIPS finds its weights. `rng`
-    draws the null baselines only. Metrics of the federation (`utility`) have one value per test example and not per
-    original: they are left out here, see `utility`.
+    Of `metrics` those are computed that mean something for this kind of finding (`Metric.judges`). `threshold` is the
+    PSNR in dB above which `recovered` is 1. `data_root` is where LPIPS finds its weights. `rng` draws the null
+    baselines only.
     """
-    asked = tuple(name for name in known_metrics(metrics) if METRICS[name].reads != "federation")
-    original = _behind(found, truth)
-    inputs = found.inputs.detach().to(original.inputs.device)
-    if len(inputs) == 0:
-        inputs = original.inputs[:0]
-    if found.labels is not None and len(found.labels) != len(inputs):
-        raise ShapeError(
-            f"{found.sender}: {len(found.labels)} labels for {len(inputs)} images; an attack gives one per image"
-        )
-
-    def case(guessed: Tensor, labels: Tensor | None) -> _Case:
-        matching = match(guessed, original.inputs)
-        arranged = matching.arrange(guessed)
-        return _Case(guessed, arranged, labels, original, truth.private, matching.partner, threshold, data_root)
-
-    real = case(inputs, found.labels)
-    scores, unavailable = _score(asked, real)
-    comparable = [name for name in asked if name not in unavailable]
-    baselines = {
-        name: _score(comparable, case(guess.inputs, guess.labels))[0]
-        for name, guess in null_guesses(original.inputs, truth.test, rng).items()
-    }
-    return Judgement(
-        scores=scores,
-        baselines=baselines,
-        reconstruction=torch.nan_to_num(real.arranged, nan=0.5, posinf=1.0, neginf=0.0),
-        original=original.inputs,
-        found=tuple(usable(real.arranged).tolist()),
-        partner=tuple(real.partner.tolist()),
-        unavailable=unavailable,
-    )
+    match found:
+        case RecoveredImages():
+            return judge_images(found, truth, metrics, threshold, data_root, rng)
+        case RecoveredClasses():
+            return judge_classes(found, truth, metrics, rng)
+        case RecoveredCounts():
+            return judge_counts(found, truth, metrics, rng)
+        case StolenModel():
+            return judge_model(found, truth, metrics)
 
 
 def utility(truth: Truth) -> list[float] | NotAvailable:
-    """One 0/1 per test example: does the final global model classify it right?"""
+    """One number per test example: does the final model classify it right? 0 or 1; where every client has a model of
+    its own, the share of them that do."""
     if truth.correct.numel() == 0:
         return NotAvailable("the federation was not tested on held-out examples")
     return [float(value) for value in truth.correct.tolist()]
-
-
-def _behind(found: RecoveredImages, truth: Truth) -> Examples:
-    if (found.round, found.sender) not in truth.used:
-        raise DataError(
-            f"sender={found.sender!r}, round={found.round}: the truth holds no examples behind that message; "
-            "judge a finding with the truth of the same federation"
-        )
-    return truth.behind(found.round, found.sender)
-
-
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """All that a metric may read: reconstructions arranged like the originals, labels as the attack gave them."""
-
-    found: Tensor
-    arranged: Tensor
-    labels: Tensor | None
-    original: Examples
-    private: Examples
-    partner: Tensor
-    threshold: float
-    data_root: Path | None
-
-
-def _recovered(case: _Case) -> Tensor:
-    # A threshold below 0 dB must not count what was never found.
-    return ((psnr(case.arranged, case.original.inputs) > case.threshold) & usable(case.arranged)).double()
-
-
-def _label_errors(case: _Case) -> Tensor | NotAvailable:
-    if case.labels is None:
-        return NotAvailable("the attack names no labels")
-    return wrong_labels(case.labels, case.original.labels, case.partner)
-
-
-def _attack_accuracy(case: _Case) -> Tensor | NotAvailable:
-    if case.labels is None:
-        return NotAvailable("the attack names no labels")
-    return class_hits(case.found, case.labels, torch.unique(case.original.labels), *class_means(case.private))
-
-
-_ARITHMETIC: dict[str, Callable[[_Case], Tensor | NotAvailable]] = {
-    "mse": lambda case: mse(case.arranged, case.original.inputs),
-    "psnr": lambda case: psnr(case.arranged, case.original.inputs),
-    "ssim": lambda case: ssim(case.arranged, case.original.inputs),
-    "lpips": lambda case: lpips(case.arranged, case.original.inputs, case.data_root),
-    "recovered": _recovered,
-    "label_errors": _label_errors,
-    "attack_accuracy": _attack_accuracy,
-}
-
-
-def _score(metrics: Sequence[str], case: _Case) -> tuple[Scores, dict[str, str]]:
-    scores: Scores = {}
-    unavailable: dict[str, str] = {}
-    for name in metrics:
-        values = _ARITHMETIC[name](case)
-        if isinstance(values, NotAvailable):
-            unavailable[name] = values.reason
-        else:
-            scores[name] = [float(value) for value in values.tolist()]
-    return scores, unavailable

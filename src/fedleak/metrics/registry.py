@@ -11,15 +11,19 @@ from typing import Literal
 
 from fedleak.errors import RefusedError
 
-__all__ = ["METRICS", "Metric", "NotAvailable", "default_threshold", "known_metrics"]
+__all__ = ["METRICS", "Kind", "Metric", "NotAvailable", "default_threshold", "known_metrics"]
+
+
+Kind = Literal["images", "counts", "classes", "model", "federation"]
+"""What is judged: recovered images, label counts, pictures of classes, a stolen model, or the federation itself."""
 
 
 @dataclass(frozen=True)
 class Metric:
     """What a metric is, for `fedleak list metrics`, the report and the documentation.
 
-    `unit` is "share" where every value is 0 or 1 and the mean is a share. `reads` says what it judges: the recovered
-    "images", the recovered "labels", or the "federation" itself (one value per test example, whatever the attack).
+    `unit` is "share" where every value is 0 or 1 and the mean is a share. `judges` says which kinds of finding it means
+    something for; "federation" is one value per test example, whatever the attack.
     `nothing` is the score of an original for which nothing usable was found: no reconstruction, or one with a
     non-finite pixel. An error of 1 (0 dB) is what black scores on white: no constant image in range does worse.
     """
@@ -28,15 +32,22 @@ class Metric:
     unit: str
     better: Literal["higher", "lower"]
     description: str
-    reads: Literal["images", "labels", "federation"]
+    judges: tuple[Kind, ...]
     nothing: float
 
 
 METRICS: dict[str, Metric] = {
-    "mse": Metric("mse", "squared pixel", "lower", "mean squared error of pixels in [0, 1], unclipped", "images", 1.0),
-    "psnr": Metric("psnr", "dB", "higher", "10 log10(1 / MSE), at most 120 dB", "images", 0.0),
+    "mse": Metric(
+        "mse", "squared pixel", "lower", "mean squared error of pixels in [0, 1], unclipped", ("images",), 1.0
+    ),
+    "psnr": Metric("psnr", "dB", "higher", "10 log10(1 / MSE), at most 120 dB", ("images",), 0.0),
     "ssim": Metric(
-        "ssim", "index", "higher", "structural similarity, 11x11 Gaussian window (sigma 1.5), range 1", "images", 0.0
+        "ssim",
+        "index",
+        "higher",
+        "structural similarity, 11x11 Gaussian window (sigma 1.5), range 1",
+        ("images", "classes"),
+        0.0,
     ),
     "lpips": Metric(
         "lpips",
@@ -44,33 +55,53 @@ METRICS: dict[str, Metric] = {
         "lower",
         "LPIPS v0.1 (AlexNet) of the picture clipped to [0, 1]; grey repeated to 3 channels, the shorter side of "
         "smaller images upsampled to 64",
-        "images",
+        ("images",),
         1.0,
     ),
-    "recovered": Metric("recovered", "share", "higher", "1 where PSNR exceeds the row's threshold", "images", 0.0),
+    "recovered": Metric("recovered", "share", "higher", "1 where PSNR exceeds the row's threshold", ("images",), 0.0),
     "label_errors": Metric(
         "label_errors",
         "share",
         "lower",
         "1 where the label is missing from those the attack named; the sum is the number of label errors",
-        "labels",
+        ("images", "counts"),
         1.0,
     ),
     "attack_accuracy": Metric(
         "attack_accuracy",
         "share",
         "higher",
-        "1 per class where the picture found for it is more similar (SSIM) to that class's mean private image than to "
-        "any other's",
-        "images",
+        "1 per private class where the picture found for it is more similar (SSIM) to that class's mean private image "
+        "than to any other class's, private or public; of a stolen model, 1 where it classifies a test example right",
+        ("classes", "model"),
+        0.0,
+    ),
+    "nearest_public": Metric(
+        "nearest_public",
+        "share",
+        "lower",
+        "1 per private class where the picture found for it is most similar to the public images of that class",
+        ("classes",),
+        0.0,
+    ),
+    "fidelity": Metric(
+        "fidelity", "share", "higher", "1 where a stolen model and its victim agree on a test example", ("model",), 0.0
+    ),
+    "victim_accuracy": Metric(
+        "victim_accuracy",
+        "share",
+        "higher",
+        "1 where the victim's model classifies a test example right",
+        ("model",),
         0.0,
     ),
     "utility": Metric(
         "utility",
         "share",
         "higher",
-        "1 where the final global model classifies a test example right",
-        "federation",
+        "1 where the final global model classifies a test example right; in the logit protocols the share of the "
+        "clients' own models that do",
+        ("federation",),
         0.0,
     ),
 }

@@ -76,8 +76,17 @@ def _hash_first(split: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    text = str(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(part, Mapping) for part in value):
+        return _short("; ".join(_part(part) for part in value))
+    text = _part(value) if isinstance(value, Mapping) else str(value)
     return text if len(text) <= 200 else f"{text[:200]} ..."
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    """A table on one line, without what was not set; of the images that a public set is made of the number."""
+    told = {key: value for key, value in part.items() if key not in ("index", "source", "digest") and value is not None}
+    words = [f"{key} {value}" for key, value in told.items()]
+    return ", ".join([*words, *([f"{len(part['index'])} images"] if isinstance(part.get("index"), list) else [])])
 
 
 def _notes(found: Mapping[str, Any]) -> str:

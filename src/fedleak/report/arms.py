@@ -9,6 +9,8 @@ from typing import Any
 
 from fedleak.audit.rows import Row
 from fedleak.metrics.intervals import Interval
+from fedleak.report.kinds import KINDS, Kind
+from fedleak.report.levels import strongest
 from fedleak.report.tables import Summary, agrees, is_defended, mean_of, ordered, utility_rows
 from fedleak.report.words import defense_name
 
@@ -30,6 +32,8 @@ class Arm:
     learned: tuple[float, ...]
     """Test accuracy as the federation went on, the first before round 1."""
     rounds: int
+    members: int
+    """How many clients the federation has; 0 where that is not recorded."""
     number: int
     deployed: bool
 
@@ -47,7 +51,16 @@ class Arm:
 
     @property
     def strongest(self) -> Summary | None:
+        """Of all kinds of findings the worst."""
         return strongest(self.attacks)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of findings that were judged on this arm."""
+        return tuple(kind for kind in KINDS if self.strongest_of(kind) is not None)
+
+    def strongest_of(self, kind: Kind) -> Summary | None:
+        return strongest(found for found in self.attacks if found.kind == kind)
 
     @property
     def hardly_learned(self) -> bool:
@@ -58,19 +71,6 @@ class Arm:
     def panel(self) -> str:
         """The federation this arm belongs to, as one word that arms of the same federation share."""
         return _key(self.where, without=("defense",))
-
-
-def strongest(attacks: Iterable[Summary]) -> Summary | None:
-    """The attack that recovered the largest share, then the one that was told least, then the one with the closest
-    images; None where none was judged."""
-    judged = [found for found in attacks if found.recovered is not None]
-
-    def strength(found: Summary) -> tuple[float, int, float]:
-        share = found.recovered.mean if found.recovered is not None else 0.0
-        psnr = found.scores.get("psnr")
-        return share, -len(found.granted), psnr.mean if psnr is not None else 0.0
-
-    return max(judged, key=strength, default=None)
 
 
 def arms_of(
@@ -114,6 +114,7 @@ def _arm(
         guarantee=statements[0] if statements else "",
         learned=tuple(float(value) for value in by_round[0]) if by_round else (),
         rounds=max((int(found["rounds"]) for found in known if "rounds" in found), default=0),
+        members=max((_members(found) for found in known), default=0),
         number=1 + defenses.index(str(where.get("defense") or "none")),
         deployed=is_deployed(where, deployed),
     )
@@ -133,6 +134,13 @@ def _cost(where: Mapping[str, Any], mine: Sequence[Row], accuracies: Sequence[Ro
         for row in paired
     ]
     return mean_of(paired, "utility", lost)
+
+
+def _members(known: Mapping[str, Any]) -> int:
+    split = known.get("split")
+    parameters = split.get("parameters") if isinstance(split, Mapping) else None
+    count = parameters.get("clients") if isinstance(parameters, Mapping) else None
+    return count if isinstance(count, int) else 0
 
 
 def _statement(known: Mapping[str, Any]) -> str:

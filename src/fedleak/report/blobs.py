@@ -29,20 +29,27 @@ class Blobs:
         self.problems: dict[str, str] = {}
 
     def images(self, row: Row) -> Arrays:
-        """`original` and `reconstruction`, (n, C, H, W), and perhaps `snapshots`; empty where there are none."""
-        content = self._content(row, "images")
-        if content is None:
+        """`original` and `reconstruction`, (n, C, H, W), and perhaps `prior` and `snapshots`; empty where there are
+        none."""
+        found = self._arrays(row, "images")
+        if not found:
             return {}
-        try:
-            found = load_arrays(content)
-        except (SafetensorError, ValueError) as problem:
-            return self._lost(row, "images", f"not safetensors ({problem})")
         if not {"original", "reconstruction"} <= found.keys():
             return self._lost(row, "images", "has no original and reconstruction")
         original, reconstruction = found["original"], found["reconstruction"]
         if original.ndim != 4 or original.shape != reconstruction.shape:
             return self._lost(row, "images", f"shapes {original.shape} and {reconstruction.shape} do not fit")
-        return {name: np.asarray(value, dtype=np.float64) for name, value in found.items()}
+        return {
+            name: np.asarray(value, dtype=np.float64)
+            for name, value in found.items()
+            if name != "prior" or value.shape == original.shape
+        }
+
+    def entropies(self, row: Row) -> Arrays:
+        """How sure the models of a federation are: "server on public" and the like to nats; finite values only."""
+        found = sorted(self._arrays(row, "entropies").items())
+        flat = {name: np.asarray(value, dtype=np.float64).ravel() for name, value in found}
+        return {name: value[np.isfinite(value)] for name, value in flat.items()}
 
     def trace(self, row: Row) -> tuple[list[int], list[float]]:
         """Steps and the objective at each of them; a value that is not finite ends the trace."""
@@ -56,6 +63,19 @@ class Blobs:
 
     def provenance(self, row: Row) -> Mapping[str, Any]:
         return self._mapping(row, "provenance")
+
+    def facts(self, row: Row) -> Mapping[str, Any]:
+        """Plain values that belong beside the scores of a row."""
+        return self._mapping(row, "facts")
+
+    def _arrays(self, row: Row, name: str) -> Arrays:
+        content = self._content(row, name)
+        if content is None:
+            return {}
+        try:
+            return load_arrays(content)
+        except (SafetensorError, ValueError) as problem:
+            return self._lost(row, name, f"not safetensors ({problem})")
 
     def _mapping(self, row: Row, name: str) -> Mapping[str, Any]:
         sha256 = row.artifacts.get(name, "")

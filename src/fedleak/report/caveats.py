@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fedleak.report.arms import Arm
-from fedleak.report.tables import Summary
-from fedleak.report.words import between, cases, percent, plural, prose, subjects
+from fedleak.report.beside import Facts, no_facts, pictured, twins_words
+from fedleak.report.summaries import Summary
+from fedleak.report.words import between, cases, percent, plural, prose, sent_by, subjects
 
 __all__ = ["caveats_of"]
 
@@ -23,11 +24,15 @@ ENDED = {
 }
 
 
-def caveats_of(arms: Sequence[Arm], worst: Summary | None) -> tuple[str, ...]:
+def caveats_of(arms: Sequence[Arm], worst: Sequence[Summary], facts: Facts = no_facts) -> tuple[str, ...]:
+    """`worst` are the worst cases that the verdict names, one of every kind."""
     attacks = [found for arm in arms for found in arm.attacks]
     found = [_how_trials_ended(attacks)]
-    if worst is not None:
-        found += [_luck(worst), _few(worst), _seeds(attacks), _recognisable(attacks)]
+    found += [_luck(one) for one in worst]
+    found += [_few(one) for one in worst]
+    found += [_twins(attacks, facts)]
+    if worst:
+        found += [_seeds(attacks), _recognisable(attacks)]
     found.append(_not_trained(arms))
     return tuple(text for text in found if text)
 
@@ -42,24 +47,41 @@ def _how_trials_ended(attacks: Iterable[Summary]) -> str:
 
 
 def _luck(worst: Summary) -> str:
-    null = worst.nulls.get("recovered")
-    if null is None or null.mean <= 0:
+    """Of copies and counts, and of the prior, the sentences say what a guess gets."""
+    null = worst.success_null
+    if null is None or null.mean <= 0 or worst.kind in ("model", "counts") or null.name == "prior":
         return ""
-    return (
-        f"Somebody who saw nothing of what was sent reaches {percent(null.mean)} at the same threshold "
-        f"({null.name.replace('_', ' ')}): only what lies above that is a leak."
+    reach = (
+        f"{percent(null.mean)} at the same threshold"
+        if worst.kind == "images"
+        else cases(round(null.mean * worst.images), worst.images)
     )
+    who = (
+        "The messages of a client that never held the class yield"
+        if null.name == "other_client"
+        else ("Somebody who saw nothing of what was sent reaches")
+    )
+    return f"{who} {reach} ({null.name.replace('_', ' ')}): only what lies above that is a leak."
 
 
 def _few(worst: Summary) -> str:
-    if worst.images >= FEW or worst.recovered is None:
+    if worst.images >= FEW or worst.success is None:
         return ""
-    if worst.recovered.degenerate:
-        return "One image was attacked: what happened to it says little about the next."
+    if worst.success.degenerate:
+        what = "image" if worst.kind == "images" else worst.things.removesuffix("s")
+        return f"One {what} was attacked: what happened to it says little about the next."
+    name = "images" if worst.kind == "images" else worst.things
     return (
-        f"{worst.images} images are few: {cases(worst.recovered_images, worst.images)} is compatible with a true share "
-        f"from {between('recovered', worst.recovered)} (95 %)."
+        f"{worst.images} {name} are few: {cases(worst.hits, worst.images)} is compatible with a true share "
+        f"from {between('recovered', worst.success)} (95 %)."
     )
+
+
+def _twins(attacks: Iterable[Summary], facts: Facts) -> str:
+    """Once per federation: the public set is the same for all its attacks."""
+    shared = [found for found in attacks if sent_by(found.where.get("protocol")) == "predictions"]
+    said = (twins_words(pictured(found, facts)) for found in shared if found.kind == "classes")
+    return " ".join(dict.fromkeys(text for text in said if text))
 
 
 def _seeds(attacks: Iterable[Summary]) -> str:

@@ -11,10 +11,11 @@ import numpy as np
 from fedleak.report.arms import Arm
 from fedleak.report.axes import Axis, Box, decades, round_ticks
 from fedleak.report.blobs import Blobs
+from fedleak.report.kinds import KINDS, Kind, panel_name, things
 from fedleak.report.tables import Summary
 from fedleak.report.words import percent, setting
 
-__all__ = ["Line", "Mark", "Panel", "title_of", "trace_panels", "tradeoff_panels"]
+__all__ = ["Line", "Mark", "Panel", "colour_of", "kind_title", "title_of", "trace_panels", "tradeoff_panels"]
 
 COLOURS = 8
 RADIUS = 9.0
@@ -56,6 +57,8 @@ class Panel:
     y: Axis
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
+    measure: str = ""
+    """What stands on the upright axis."""
 
 
 def title_of(found: Arm | Summary, keys: Sequence[str], several: Sequence[str]) -> str:
@@ -70,8 +73,8 @@ def colour_of(number: int) -> int:
 
 
 def tradeoff_panels(federations: Sequence[tuple[str, Sequence[Arm]]]) -> list[Panel]:
-    """Test accuracy against the share recovered by the strongest attack on each arm; one panel per federation."""
-    ranges = [arm.utility for _, arms in federations for arm in arms if arm.utility is not None and arm.strongest]
+    """Test accuracy against what the strongest attack on each arm got; one panel per federation and kind of finding."""
+    ranges = [arm.utility for _, arms in federations for arm in arms if arm.utility is not None and arm.kinds]
     if not ranges:
         return []
     low, high = min(found.low for found in ranges), max(found.high for found in ranges)
@@ -81,23 +84,33 @@ def tradeoff_panels(federations: Sequence[tuple[str, Sequence[Arm]]]) -> list[Pa
     ticks = tuple((value, percent(value)) for value in round_ticks(max(0.0, low), min(1.0, high), 4))
     x = Axis(low, high, *box.x, ticks=ticks)
     y = Axis(-0.06, 1.06, *box.y, ticks=tuple((v, percent(v)) for v in (0.0, 0.25, 0.5, 0.75, 1.0)))
+    several = {kind for _, arms in federations for arm in arms for kind in arm.kinds} != {"images"}
     panels = []
     for title, arms in federations:
-        marks: list[Mark] = []
-        for arm in arms:
-            mark = _mark(arm, x, y, box, marks)
-            if mark is not None:
-                marks.append(mark)
-        if marks:
-            panels.append(Panel(title, "; ".join(mark.says for mark in marks), box, x, y, marks=tuple(marks)))
+        for kind in KINDS:
+            marks: list[Mark] = []
+            for arm in arms:
+                mark = _mark(arm, kind, x, y, box, marks)
+                if mark is not None:
+                    marks.append(mark)
+            name = f"{title} · {kind_title(kind, arms)}" if several else title
+            says = "; ".join(mark.says for mark in marks)
+            if marks:
+                panels.append(Panel(name, says, box, x, y, marks=tuple(marks), measure=panel_name(kind)))
     return panels
 
 
-def _mark(arm: Arm, x: Axis, y: Axis, box: Box, earlier: Sequence[Mark]) -> Mark | None:
-    found, worth = arm.strongest, arm.utility
-    if found is None or found.recovered is None or worth is None:
+def kind_title(kind: Kind, arms: Sequence[Arm]) -> str:
+    """What was attacked, for the line or the chart of one kind of finding."""
+    name = things(kind, arms[0].where.get("dataset"))
+    return {"classes": f"pictures of {name}", "model": "copied models"}.get(kind, name)
+
+
+def _mark(arm: Arm, kind: Kind, x: Axis, y: Axis, box: Box, earlier: Sequence[Mark]) -> Mark | None:
+    found, worth = arm.strongest_of(kind), arm.utility
+    if found is None or found.success is None or worth is None:
         return None
-    share = found.recovered
+    share = found.success
     at_x, at_y = x.at(worth.mean), y.at(share.mean)
     disc_x, disc_y = _free_place(at_x, at_y, box, earlier)
     return Mark(
@@ -109,7 +122,7 @@ def _mark(arm: Arm, x: Axis, y: Axis, box: Box, earlier: Sequence[Mark]) -> Mark
         disc_y=disc_y,
         across=(x.at(worth.low), x.at(worth.high)),
         along=(y.at(share.low), y.at(share.high)),
-        says=f"{arm.number} {arm.title}: {percent(worth.mean)} test accuracy, {percent(share.mean)} recovered",
+        says=f"{arm.number} {arm.title}: {percent(worth.mean)} test accuracy, {percent(share.mean)} {panel_name(kind)}",
     )
 
 

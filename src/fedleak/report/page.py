@@ -19,25 +19,32 @@ from fedleak.audit.rows import UTILITY
 from fedleak.audit.store import RunFolder
 from fedleak.errors import RefusedError
 from fedleak.files import replace_file
-from fedleak.metrics.nulls import NULLS
 from fedleak.report.appendix import appendix_of
 from fedleak.report.arms import Arm, arms_of, strongest
+from fedleak.report.beside import beside_of
 from fedleak.report.blobs import Blobs
 from fedleak.report.charts import VICTIMS, colour_of, title_of, trace_panels, tradeoff_panels
+from fedleak.report.confidence import confidence_panels
+from fedleak.report.frontier import frontier_panels, frontiers
 from fedleak.report.gallery import gallery_of
+from fedleak.report.glance import glance_of
+from fedleak.report.kinds import KINDS, guess_words
+from fedleak.report.numbers import numbers_of
+from fedleak.report.sentences import amount, amount_of
 from fedleak.report.tables import Summary, ordered, summary, swept
 from fedleak.report.untested import gaps_of
-from fedleak.report.verdict import judge, level_of
+from fedleak.report.verdict import judge
 from fedleak.report.words import (
     HEADINGS,
     between,
-    cases,
+    between_points,
     defense_name,
     metric_unit,
     percent,
     plural,
     points,
     prose,
+    sent_by,
     setting,
 )
 
@@ -73,21 +80,27 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     keys = swept(summaries)
     federations = _federations(arms, keys)
     traces = trace_panels(federations, blobs)
+    fronts = frontiers(federations)
     gallery = gallery_of(federations, strongest, blobs)
     attacked = [row for row in rows if row.where.get("attack") != UTILITY]
     rounds = max((arm.rounds for arm in arms), default=0)
-    metrics = [m for m in HEADINGS if any(m in s.scores for s in summaries)]
     context: dict[str, Any] = {
-        "verdict": judge(arms, deployed),
-        "glance": _glance(federations),
-        "about": _about(summaries),
+        "verdict": judge(arms, deployed, blobs.facts),
+        "glance": glance_of(federations),
+        "kinds": [kind for kind in KINDS if any(kind in arm.kinds for arm in arms)] or ["images"],
+        "own_models": any(sent_by(arm.where.get("protocol")) == "predictions" for arm in arms),
+        "beside": beside_of(federations, blobs.facts),
+        "confidence": confidence_panels(federations, rows, blobs),
+        "about": _about(summaries, arms),
         "pictures": gallery,
         "federations": federations,
-        "metrics": metrics + sorted({m for s in summaries for m in s.scores} - set(metrics)),
+        "numbers": numbers_of(federations),
         "headings": HEADINGS,
         "nulls": _nulls(summaries),
         "utility": any(arm.utility is not None for arm in arms),
         "tradeoff": tradeoff_panels(federations),
+        "frontiers": fronts,
+        "frontier_panels": frontier_panels(fronts),
         "traces": traces,
         "traces_cut": any(len(found.rows) > VICTIMS for found in summaries),
         "legend": sorted({(arm.number, colour_of(arm.number), arm.title) for arm in arms}),
@@ -108,6 +121,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["breakable"] = _breakable
+    environment.filters["capitalise"] = lambda text: f"{text[:1].upper()}{text[1:]}"
     environment.filters["tied"] = lambda text: re.sub(r"(?<=\d) (?=%|dB|of \d)", "\N{NO-BREAK SPACE}", text)
     css = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
     environment.globals.update(
@@ -116,7 +130,9 @@ def _environment() -> jinja2.Environment:
         between=between,
         percent=percent,
         points=points,
-        points_between=lambda found: f"{points(found.low).partition(' ')[0]} to {points(found.high)}",
+        points_between=between_points,
+        amount=amount,
+        amount_of=amount_of,
         colour_of=colour_of,
         defense_name=defense_name,
     )
@@ -160,36 +176,13 @@ def _federations(arms: Sequence[Arm], keys: Sequence[str]) -> list[tuple[str, li
     return [(title_of(group[0], keys, several), group) for group in groups.values()]
 
 
-def _glance(federations: Sequence[tuple[str, Sequence[Arm]]]) -> dict[str, Any] | None:
-    """Federations by defenses: images recovered by the strongest attack. Not worth a table for one arm."""
-    names = {arm.number: arm.title for _, arms in federations for arm in arms}
-    if sum(len(arms) for _, arms in federations) < 2:
-        return None
-
-    def cell(arms: Sequence[Arm], number: int) -> dict[str, str] | None:
-        arm = next((arm for arm in arms if arm.number == number), None)
-        if arm is None:
-            return None
-        found = arm.strongest
-        if found is None:
-            return {"level": "unknown", "count": "not judged", "attack": ""}
-        count, attack = cases(found.recovered_images, found.images), str(found.where.get("attack"))
-        return {"level": level_of(found), "count": count, "attack": attack if found.recovered_images else ""}
-
-    lines = [(title, [cell(arms, number) for number in sorted(names)]) for title, arms in federations]
-    return {
-        "defenses": [names[number] for number in sorted(names)],
-        "lines": lines,
-    }
-
-
-def _about(summaries: Sequence[Summary]) -> list[str]:
+def _about(summaries: Sequence[Summary], arms: Sequence[Arm]) -> list[str]:
     def values(key: str) -> str:
         return prose(dict.fromkeys(str(s.where[key]) for s in summaries if s.where.get(key) is not None))
 
     if not summaries:
         return []
-    most = max(found.clients for found in summaries)
+    most = max((*(found.clients for found in summaries), *(arm.members for arm in arms)))
     clients = plural(most, "clients") if most else ""
     seeds = dict.fromkeys(str(seed) for found in summaries for seed in found.seeds)
     told = f"seed{'s' if len(seeds) > 1 else ''} {prose(seeds)}" if seeds else ""
@@ -198,7 +191,7 @@ def _about(summaries: Sequence[Summary]) -> list[str]:
 
 def _nulls(summaries: Sequence[Summary]) -> str:
     names = dict.fromkeys(name for found in summaries for row in found.rows for name in row.baselines)
-    return "; ".join(NULLS.get(name, name.replace("_", " ")) for name in names)
+    return "; ".join(guess_words(name) for name in names)
 
 
 def _sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -207,6 +200,9 @@ def _sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("pictures", "Pictures", context["pictures"]),
         ("table", "Numbers", context["federations"]),
         ("utility", "Cost of defenses", context["federations"] and context["utility"]),
+        ("frontier", "Utility and privacy", context["federations"] and context["frontiers"]),
+        ("beside", "In context", context["federations"] and context["beside"]),
+        ("confidence", "Confidence", context["federations"] and context["confidence"]),
         ("traces", "Search", context["traces"]),
         ("untested", "Not tested", context["gaps"]),
         ("appendix", "Appendix", True),

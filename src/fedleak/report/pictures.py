@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedleak.audit.rows import Row
-from fedleak.report.blobs import Blobs
+from fedleak.report.blobs import Arrays, Blobs
+from fedleak.report.kinds import EVERYBODY, kind_of, measure, one_of
 from fedleak.report.tables import Summary
 from fedleak.report.words import decibel
 
@@ -28,14 +29,22 @@ FRAMES = 8
 
 @dataclass(frozen=True)
 class Pair:
-    """One private image and what the attacker made of it. `place` says which image: the same in every arm."""
+    """One private image and what the attacker made of it. `place` says which image: the same in every arm.
+
+    Of a class, the mean of its private images; `prior` is the picture that the attack believed in before it saw
+    anything, empty where it had none.
+    """
 
     place: str
     client: str
     original: str
     reconstruction: str
-    psnr: str
-    recovered: bool | None
+    prior: str
+    closeness: str
+    """PSNR of an image, SSIM of a class."""
+    hit: bool | None
+    mark: str
+    """What `hit` says, in a word or two."""
     status: str
 
 
@@ -55,7 +64,7 @@ class Strip:
     client: str
     frames: tuple[tuple[str, str], ...]
     original: str
-    psnr: str
+    closeness: str
 
 
 def data_uri(image: NDArray[Any]) -> str:
@@ -83,7 +92,7 @@ def pairs_of(found: Summary, blobs: Blobs, most: int = MOST) -> list[Pair]:
         images = blobs.images(row)
         if not images or at >= len(images["original"]):
             continue
-        pairs.append(_pair(row, at, images["original"][at], images["reconstruction"][at]))
+        pairs.append(_pair(row, at, images))
         if len(pairs) == most:
             break
     return pairs
@@ -106,10 +115,10 @@ def sheet_of(arms: Sequence[Summary], blobs: Blobs) -> Sheet | None:
 
 
 def strip_of(summaries: Sequence[Summary], blobs: Blobs) -> Strip | None:
-    """The first recovered image whose way was recorded, in the order of the summaries."""
+    """The first recovered image or class whose way was recorded, in the order of the summaries."""
     for found in summaries:
         for row in found.rows:
-            recovered = [at for at, value in enumerate(row.scores.get("recovered", ())) if value]
+            recovered = [at for at, value in enumerate(row.scores.get(measure(found.kind), ())) if value]
             if not recovered or "images" not in row.artifacts:
                 continue
             images, at = blobs.images(row), recovered[0]
@@ -120,8 +129,8 @@ def strip_of(summaries: Sequence[Summary], blobs: Blobs) -> Strip | None:
             steps = images.get("snapshot_steps", np.arange(len(snapshots)))
             kept = sorted({round(i) for i in np.linspace(0, len(snapshots) - 1, min(FRAMES, len(snapshots)))})
             frames = tuple((f"{int(steps[i])}", data_uri(snapshots[i, at])) for i in kept)
-            pair = _pair(row, at, images["original"][at], images["reconstruction"][at])
-            return Strip(found, pair.client, frames, pair.original, pair.psnr)
+            pair = _pair(row, at, images)
+            return Strip(found, pair.client, frames, pair.original, pair.closeness)
     return None
 
 
@@ -129,19 +138,37 @@ def _stored(row: Row) -> int:
     return len(next(iter(row.scores.values()), ())) if "images" in row.artifacts else 0
 
 
-def _pair(row: Row, at: int, original: NDArray[Any], reconstruction: NDArray[Any]) -> Pair:
-    psnr, recovered = row.scores.get("psnr", ()), row.scores.get("recovered", ())
-    client = str(row.where.get("client", "client"))
-    several = max((len(values) for values in row.scores.values()), default=0) > 1
-    shown = data_uri(original)
+def _pair(row: Row, at: int, images: Arrays) -> Pair:
+    kind = kind_of([row])
+    hits, ssim, psnr = (row.scores.get(name, ()) for name in (measure(kind), "ssim", "psnr"))
+    shown = data_uri(images["original"][at])
     # The picture itself is part of the place: arms that hold other images must not share a column.
     place = "\x1f".join([str(row.where.get(key)) for key in ("seed", "round", "client")] + [str(at), shown])
+    if kind == "classes":
+        closeness = f"SSIM {ssim[at]:.2f}".replace("-", "−") if at < len(ssim) else ""
+        marks = ("recognised", "missed")
+    else:
+        closeness = decibel(psnr[at]) if at < len(psnr) else ""
+        marks = ("recovered", "not recovered")
+    hit = bool(hits[at]) if at < len(hits) else None
     return Pair(
         place=place,
-        client=f"{client}, image {at + 1}" if several else client,
+        client=_who(row, at),
         original=shown,
-        reconstruction=data_uri(reconstruction),
-        psnr=decibel(psnr[at]) if at < len(psnr) else "",
-        recovered=bool(recovered[at]) if at < len(recovered) else None,
+        reconstruction=data_uri(images["reconstruction"][at]),
+        prior=data_uri(images["prior"][at]) if "prior" in images else "",
+        closeness=closeness,
+        hit=hit,
+        mark="" if hit is None else marks[0] if hit else marks[1],
         status=str(row.status),
     )
+
+
+def _who(row: Row, at: int) -> str:
+    """client-3, image 2; of a class that all clients were attacked for, person 2."""
+    client, kind = str(row.where.get("client", "client")), kind_of([row])
+    several = max((len(values) for values in row.scores.values()), default=0) > 1
+    if kind == "classes":
+        name = f"{one_of(kind, row.where.get('dataset'))} {at + 1}"
+        return name if client == EVERYBODY else f"{client}, {name}"
+    return f"{client}, image {at + 1}" if several else client

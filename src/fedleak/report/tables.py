@@ -7,15 +7,14 @@ order of the rows: trials that ran in parallel finish in any order.
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fedleak.audit.rows import UTILITY, Row
 from fedleak.metrics.intervals import Interval, interval, share_interval
 from fedleak.metrics.registry import METRICS
+from fedleak.report.kinds import EVERYBODY
+from fedleak.report.summaries import Null, Summary, natural
 from fedleak.report.words import HEADINGS
 from fedleak.seeding import Seeds
 
@@ -40,74 +39,6 @@ NAMED = ("dataset", "model", "protocol", "defense", "attack", "preset")
 """Settings with a name of their own. The rest was swept."""
 
 PROTOCOLS = ("fedsgd", "fedavg", "fedmd", "fedgems", "dsfl")
-
-
-@dataclass(frozen=True)
-class Null:
-    """The best that somebody reaches who saw nothing of what was sent."""
-
-    name: str
-    mean: float
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One protocol, defense, attack (and whatever was swept), over everything that was repeated."""
-
-    where: Mapping[str, Any]
-    rows: tuple[Row, ...]
-    scores: Mapping[str, Interval]
-    nulls: Mapping[str, Null]
-    utility: Interval | None
-
-    @property
-    def images(self) -> int:
-        """How many images were judged: a victim whose trial failed has none."""
-        return max((found.n for found in self.scores.values()), default=0)
-
-    @property
-    def recovered(self) -> Interval | None:
-        return self.scores.get("recovered")
-
-    @property
-    def recovered_images(self) -> int:
-        return round(sum(sum(row.scores.get("recovered", ())) for row in self.rows))
-
-    @property
-    def status(self) -> dict[str, int]:
-        """Victims by how their attack ended, most frequent first."""
-        return dict(sorted(Counter(str(row.status) for row in self.rows).items(), key=lambda pair: (-pair[1], pair[0])))
-
-    @property
-    def granted(self) -> tuple[str, ...]:
-        return tuple(sorted({name for row in self.rows for name in row.granted}))
-
-    @property
-    def thresholds(self) -> tuple[float, ...]:
-        return tuple(sorted({row.threshold for row in self.rows if row.threshold is not None}))
-
-    @property
-    def clients(self) -> int:
-        return len({str(row.where["client"]) for row in self.rows if "client" in row.where})
-
-    @property
-    def seeds(self) -> tuple[Any, ...]:
-        return tuple(sorted({row.where["seed"] for row in self.rows if "seed" in row.where}, key=_natural))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON and for people's own tables."""
-        found: dict[str, Any] = {
-            "where": dict(self.where),
-            "images": self.images,
-            "victims": len(self.rows),
-            "status": self.status,
-            "granted": list(self.granted),
-            "thresholds": list(self.thresholds),
-            "seeds": list(self.seeds),
-            "scores": {metric: _plain(value) for metric, value in self.scores.items()},
-            "nulls": {metric: {"name": null.name, "mean": null.mean} for metric, null in self.nulls.items()},
-        }
-        return {**found, "utility": None if self.utility is None else _plain(self.utility)}
 
 
 def summary(rows: Iterable[Row]) -> list[Summary]:
@@ -150,14 +81,15 @@ def is_defended(where: Mapping[str, Any]) -> bool:
 def mean_of(rows: Sequence[Row], metric: str, scores: Sequence[Sequence[float]] | None = None) -> Interval | None:
     """The mean over all images with its 95 % interval; None where no row has this metric.
 
-    `scores` replaces the rows' own (a baseline's, or a difference of two). The one place that draws bootstrap samples.
+    `scores` replaces the rows' own by a difference of two. The one place that draws bootstrap samples.
     """
     lists = [row.scores.get(metric, ()) for row in rows] if scores is None else scores
     values = [float(value) for found in lists for value in found]
     if not values:
         return None
-    clusters = [_cluster(row) for row, found in zip(rows, lists, strict=True) for _ in found]
-    share = metric in METRICS and METRICS[metric].unit == "share" and set(values) <= {0.0, 1.0}
+    clusters = [_cluster(row, at) for row, found in zip(rows, lists, strict=True) for at in range(len(found))]
+    # A difference of two shares that happens to be 0 or 1 everywhere is not a share: it might have been -1.
+    share = scores is None and metric in METRICS and METRICS[metric].unit == "share" and set(values) <= {0.0, 1.0}
     draw = share_interval if share else interval
     return draw(values, clusters, rng=Seeds(0).generator("report", "interval", metric))
 
@@ -194,6 +126,8 @@ def _summarise(rows: Sequence[Row], accuracies: Sequence[Row]) -> Summary:
 
 
 def _best_null(rows: Sequence[Row], metric: str) -> Null | None:
+    if metric == "victim_accuracy":  # it is the same whoever guesses
+        return None
     pooled: dict[str, list[float]] = {}
     for row in rows:
         for name, scores in row.baselines.items():
@@ -205,29 +139,21 @@ def _best_null(rows: Sequence[Row], metric: str) -> Null | None:
     return best(means, key=lambda null: null.mean)
 
 
-def _cluster(row: Row) -> tuple[str, str]:
-    return str(row.where.get("seed")), str(row.where.get("client"))
-
-
-def _plain(found: Interval) -> dict[str, Any]:
-    return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+def _cluster(row: Row, at: int) -> tuple[str, str]:
+    """Who stands for himself: a client; where all clients are attacked together, each of the classes they hold."""
+    client = str(row.where.get("client"))
+    return str(row.where.get("seed")), f"{client} {at}" if client == EVERYBODY else client
 
 
 def _place(row: Row) -> tuple[Any, ...]:
     """The federation first, then its defense, then the attack: what belongs together stands together."""
     where = row.where
     protocol = str(where.get("protocol"))
-    known = (PROTOCOLS.index(protocol) if protocol in PROTOCOLS else len(PROTOCOLS), _natural(protocol))
+    known = (PROTOCOLS.index(protocol) if protocol in PROTOCOLS else len(PROTOCOLS), natural(protocol))
     others = sorted(key for key in where if key not in (*NAMED, *REPLICATES))
-    federation = [(key, _natural(where[key])) for key in others if not key.startswith(("attack", "defense"))]
-    named = [_natural(where.get(key)) for key in ("defense", "attack", "preset")]
-    rest = [(key, _natural(where[key])) for key in others]
-    repeated = [_natural(where.get(key)) for key in REPLICATES]
-    first = (_natural(where.get("dataset")), _natural(where.get("model")), known, federation)
+    federation = [(key, natural(where[key])) for key in others if not key.startswith(("attack", "defense"))]
+    named = [natural(where.get(key)) for key in ("defense", "attack", "preset")]
+    rest = [(key, natural(where[key])) for key in others]
+    repeated = [natural(where.get(key)) for key in REPLICATES]
+    first = (natural(where.get("dataset")), natural(where.get("model")), known, federation)
     return (*first, is_defended(where), named, rest, repeated, row.trial)
-
-
-def _natural(value: Any) -> tuple[tuple[int, float, str], ...]:
-    """Text with its numbers compared as numbers."""
-    parts = re.split(r"(\d+\.?\d*(?:e[-+]?\d+)?)", str(value))
-    return tuple((0, float(part), "") if at % 2 else (1, 0.0, part) for at, part in enumerate(parts) if part)

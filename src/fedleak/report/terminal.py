@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedleak.audit.rows import Row
+from fedleak.report.levels import above_a_guess
+from fedleak.report.sentences import amount
 from fedleak.report.tables import Summary, summary, swept
-from fedleak.report.words import between, cases, defense_name, percent, setting
+from fedleak.report.words import between, defense_name, percent, setting
 
 __all__ = ["summary_table"]
 
@@ -43,18 +45,38 @@ def _attack(line: Summary, keys: Iterable[str]) -> str:
     """The attack, below it what sets it apart, and how it ended where that is worth a word."""
     extra = setting(line.where, [key for key in keys if key.startswith("attack")])
     ends = [f"{count} {status.replace('_', ' ')}" for status, count in line.status.items() if status != "ok"]
-    return "\n".join([str(line.where.get("attack")), *([extra] if extra else []), *ends])
+    return "\n".join([str(line.where.get("attack")), *_what(line), *([extra] if extra else []), *ends])
+
+
+def _what(line: Summary) -> list[str]:
+    """What the numbers count, where it is not images."""
+    victim = line.scores.get("victim_accuracy")
+    match line.kind:
+        case "images":
+            return []
+        case "model":
+            return [" copy" if victim is None else f" copy of {percent(victim.mean)}"]
+        case "classes" | "counts":
+            return [f" {line.things}"]
 
 
 def _numbers(line: Summary) -> list[Text]:
-    share = line.recovered
-    psnr, ssim, null = line.scores.get("psnr"), line.scores.get("ssim"), line.nulls.get("psnr")
-    style = "bold red" if line.recovered_images else ""
+    share = line.success
+    psnr, ssim = line.scores.get("psnr"), line.scores.get("ssim")
+    leak = line.hits if line.kind == "images" else above_a_guess(line)
     return [
-        Text(cases(line.recovered_images, line.images) if share is not None else "-", style=style),
+        Text(amount(line) if share is not None else "-", style="bold red" if leak else ""),
         Text(between("recovered", share) if share is not None and not share.degenerate else "-"),
         Text(f"{psnr.mean:.1f}" if psnr is not None else "-"),
-        Text(f"{null.mean:.1f}" if null is not None else "-", style="dim"),
+        Text(_guess(line), style="dim"),
         Text(f"{ssim.mean:.2f}" if ssim is not None else "-"),
         Text(percent(line.utility.mean) if line.utility is not None else "-"),
     ]
+
+
+def _guess(line: Summary) -> str:
+    """Of images the PSNR of a guess, of all else its share."""
+    null = line.nulls.get("psnr") if line.kind == "images" else line.success_null
+    if null is None:
+        return "-"
+    return f"{null.mean:.1f}" if line.kind == "images" else percent(null.mean)

@@ -4,92 +4,95 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from fedleak.report.arms import Arm, strongest
+from fedleak.report.arms import Arm
+from fedleak.report.beside import Facts, no_facts, pictured
 from fedleak.report.caveats import caveats_of
-from fedleak.report.tables import Summary, is_defended, swept
-from fedleak.report.words import (
-    cases,
-    defense_name,
-    knowledge,
-    percent,
-    plural,
-    points,
-    prose,
-    sent_by,
-    setting,
-    subjects,
-)
+from fedleak.report.kinds import KINDS, Kind
+from fedleak.report.levels import LEVELS, Level, above_a_guess, level_of, strongest, worst_first
+from fedleak.report.sentences import badge, gained, leaked, said_of_deployed, still_leaks, stopped
+from fedleak.report.summaries import Summary
+from fedleak.report.tables import is_defended
+from fedleak.report.words import percent, plural, points, prose, sent_by
 
-__all__ = ["Level", "Verdict", "judge", "level_of"]
+__all__ = ["Findings", "Level", "Verdict", "judge", "level_of"]
 
-Level = Literal["severe", "partial", "unrecovered", "unknown"]
+Findings = tuple[tuple[Level, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Plain sentences and how bad it is. `level` is about the deployed arm where the spec names one."""
+    """Plain sentences and how bad it is. `level` is about the deployed arm where the spec names one. `findings` has one
+    entry per kind of finding, the worst first: its level and its sentences."""
 
     level: Level
     badge: str
-    sentences: tuple[str, ...]
+    findings: Findings
     deployed: tuple[tuple[Level, str], ...] = ()
     caveats: tuple[str, ...] = ()
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(text for _, texts in self.findings for text in texts)
 
-def judge(arms: Sequence[Arm], deployed_arm: str | None = None) -> Verdict:
-    """The worst undefended case, the best defense against it, the deployed arm, and what to keep in mind."""
+
+def judge(arms: Sequence[Arm], deployed_arm: str | None = None, facts: Facts = no_facts) -> Verdict:
+    """The worst undefended case of every kind, the best defense against it, the deployed arm, what to keep in mind.
+
+    `facts` gives what was stored beside the scores of a row.
+    """
     attacks = [found for arm in arms for found in arm.attacks]
-    deployed = tuple(_as_deployed(arm) for arm in arms if arm.deployed)
+    deployed = tuple(line for arm in arms if arm.deployed for line in _as_deployed(arm))
     if deployed_arm is not None and not deployed:
         deployed = (("unknown", f"As deployed ({deployed_arm}): no trial of this arm has finished: nothing is known."),)
-    worst = _worst(attacks)
-    if worst is None:
-        return Verdict("unknown", "No verdict", (_nothing_judged(attacks),), deployed, caveats_of(arms, None))
+    each = (_worst([found for found in attacks if found.kind == kind]) for kind in KINDS)
+    worst = worst_first(found for found in each if found is not None)
+    if not worst:
+        nothing: Findings = (("unknown", (_nothing_judged(attacks),)),)
+        return Verdict("unknown", "No verdict", nothing, deployed, caveats_of(arms, (), facts))
+    gated = worst
+    if deployed_arm is not None:
+        own = (arm.strongest_of(kind) for arm in arms if arm.deployed for kind in arm.kinds)
+        gated = worst_first(found for found in own if found is not None)
+    none: Level = "unknown"
+    level = max((level_of(found) for found in gated), key=LEVELS.index, default=none)
+    head = ("As deployed: " if deployed_arm is not None else "") + _badge(level, gated)
+    findings = tuple((level_of(found), _sentences(found, arms, facts)) for found in worst)
+    return Verdict(level, head[0].upper() + head[1:], findings, deployed, caveats_of(arms, worst, facts))
+
+
+def _sentences(worst: Summary, arms: Sequence[Arm], facts: Facts) -> tuple[str, ...]:
     own = next(arm for arm in arms if worst in arm.attacks)
-    sentences = [_what_was_recovered(worst, arms)]
-    if worst.recovered_images and (answer := _what_the_best_defense_does(own, arms)):
-        sentences.append(answer)
-    gated = [arm.strongest for arm in arms if arm.deployed] or [None if deployed_arm is not None else worst]
-    level = max((level_of(found) for found in gated), key=("unknown", "unrecovered", "partial", "severe").index)
-    badge = ("As deployed: " if deployed_arm is not None else "") + _badge(level, gated)
-    return Verdict(level, badge[0].upper() + badge[1:], tuple(sentences), deployed, caveats_of(arms, worst))
+    found = [leaked(worst, arms)]
+    if worst.kind == "classes":
+        found.append(gained(pictured(worst, facts)))
+    if _got_something(worst):
+        found.append(_what_the_best_defense_does(own, arms, worst.kind))
+    return tuple(text for text in found if text)
 
 
-def level_of(found: Summary | None) -> Level:
-    """How bad: at least half recovered, some, none (or no more than a guess), or nothing judged."""
-    if found is None or found.recovered is None:
-        return "unknown"
-    if not _beats_a_guess(found):
-        return "unrecovered"
-    return "severe" if found.recovered.mean >= 0.5 else "partial"
-
-
-def _beats_a_guess(found: Summary) -> bool:
-    null = found.nulls.get("recovered")
-    return found.recovered is not None and found.recovered.mean > (null.mean if null is not None else 0.0)
+def _got_something(found: Summary) -> bool:
+    """An image above the threshold is a leak to look at, whatever a guess gets; all else must beat the guess."""
+    return bool(found.hits) if found.kind == "images" else above_a_guess(found)
 
 
 def _worst(attacks: Sequence[Summary]) -> Summary | None:
-    """The strongest attack without a defense; a defended one only where no undefended one recovered anything."""
+    """The strongest attack without a defense; a defended one only where no undefended one got anything."""
     free = strongest(found for found in attacks if not is_defended(found.where))
-    if free is not None and free.recovered_images:
+    if free is not None and _got_something(free):
         return free
     anywhere = strongest(attacks)
-    return anywhere if free is None or (anywhere is not None and anywhere.recovered_images) else free
+    return anywhere if free is None or (anywhere is not None and _got_something(anywhere)) else free
 
 
-def _badge(level: Level, gated: Sequence[Summary | None]) -> str:
-    what = (
-        prose(dict.fromkeys(subjects(found.where.get("dataset")) for found in gated if found is not None)) or "images"
-    )
+def _badge(level: Level, gated: Sequence[Summary]) -> str:
+    """The kinds that are as bad as it gets."""
     if level == "unknown":
         return "no verdict"
-    if level == "unrecovered":
-        guess = any(found is not None and found.recovered_images for found in gated)
-        return "recovered no more than a guess" if guess else f"no {what} recovered by these attacks"
-    return f"private {what} recovered" if level == "severe" else f"some private {what} recovered"
+    kinds = {found.kind for found in gated}
+    if level == "unrecovered" and len(kinds) > 1:
+        return "nothing recovered by these attacks"
+    return prose(dict.fromkeys(badge(level, found) for found in gated if level_of(found) == level))
 
 
 def _nothing_judged(attacks: Sequence[Summary]) -> str:
@@ -101,60 +104,35 @@ def _nothing_judged(attacks: Sequence[Summary]) -> str:
     )
 
 
-def _what_was_recovered(worst: Summary, arms: Sequence[Arm]) -> str:
-    where = worst.where
-    things, protocol = subjects(where.get("dataset")), where.get("protocol")
-    source = f"from the {sent_by(protocol)} that {plural(worst.clients, 'clients')} sent in {protocol}"
-    defense = f"With {defense_name(where)}"
-    extra = setting(where, swept(found for arm in arms for found in arm.attacks))
-    if worst.recovered_images:
-        aside = f" ({extra})" if extra else ""
-        count = cases(worst.recovered_images, worst.images)
-        return (
-            f"{defense}, {where.get('attack')} recovered {count} {things} {source}{aside}, {knowledge(worst.granted)}."
-        )
-    names = list(dict.fromkeys(str(found.where.get("attack")) for arm in arms for found in arm.attacks if found.images))
-    tried = any(arm.defended and arm.strongest for arm in arms) and not is_defended(where)
-    defense = "With or without a defense" if tried else defense
-    return (
-        f"{defense}, none of the {plural(worst.images, things)} was recovered {source} by "
-        f"the {'attack that was' if len(names) == 1 else 'attacks that were'} run ({prose(names)}). "
-        "That is no proof that nothing leaks: a stronger attack may still succeed."
-    )
-
-
-def _what_the_best_defense_does(own: Arm, arms: Sequence[Arm]) -> str:
+def _what_the_best_defense_does(own: Arm, arms: Sequence[Arm], kind: Kind) -> str:
     """Against the strongest attack on each arm of the same federation, not only the one that was worst undefended."""
-    rivals = [arm for arm in arms if arm.panel == own.panel and arm.defended and arm.strongest and arm is not own]
-    if own.defended or not rivals:
+    rivals = [arm for arm in arms if arm.panel == own.panel and arm.defended and arm is not own]
+    tried = [(arm, found) for arm in rivals if (found := arm.strongest_of(kind)) is not None]
+    before = own.strongest_of(kind)
+    if own.defended or not tried or before is None:
         return ""
 
-    def share(arm: Arm) -> float:
-        found = arm.strongest
-        return found.recovered.mean if found is not None and found.recovered is not None else 1.0
+    def order(pair: tuple[Arm, Summary]) -> tuple[float, float, float]:
+        arm, found = pair
+        close = next((found.scores[name].mean for name in ("psnr", "ssim", "fidelity") if name in found.scores), 0.0)
+        return _share(found), -(arm.utility.mean if arm.utility is not None else 0.0), close
 
-    def order(arm: Arm) -> tuple[float, float, float]:
-        found = arm.strongest
-        psnr = found.scores.get("psnr") if found is not None else None
-        worth = arm.utility.mean if arm.utility is not None else 0.0
-        return share(arm), -worth, psnr.mean if psnr is not None else 0.0
-
-    best = min(rivals, key=order)
-    found = best.strongest
-    assert found is not None
-    count, attack = cases(found.recovered_images, found.images), found.where.get("attack")
-    price = _price(best, own)
-    if share(best) == 0:
-        what = "it" if len(best.attacks) == 1 else "the attacks that were run"
+    best, found = min(tried, key=order)
+    attack, price, (verb, what_left) = found.where.get("attack"), _price(best, own), still_leaks(found)
+    if _share(found) == 0:
+        what = "it" if sum(one.kind == kind for one in best.attacks) == 1 else "the attacks that were run"
         place = f" in {best.where.get('protocol')}" if any(arm.panel != own.panel for arm in arms) else ""
-        return f"{best.defense} stops {what}{place} ({count}{_above(found)}){price}."
-    if share(best) < share(own):
-        return f"The best defense tried, {best.defense}, still lets {attack} recover {count}{price}."
-    return f"No defense that was tried lowers this: with {best.defense}, {attack} recovers {count}{price}."
+        return f"{best.defense} stops {what}{place} ({stopped(found)}){price}."
+    if _share(found) < _share(before):
+        return f"The best defense tried, {best.defense}, still lets {attack} {verb} {what_left}{price}."
+    return f"No defense that was tried lowers this: with {best.defense}, {attack} {verb}s {what_left}{price}."
 
 
-def _above(found: Summary) -> str:
-    return f" above {found.thresholds[0]:g} dB" if len(found.thresholds) == 1 else ""
+def _share(found: Summary) -> float:
+    """What an attack gets; of all kinds but images, nothing where a guess gets as much."""
+    if found.success is None:
+        return 1.0
+    return found.success.mean if _got_something(found) else 0.0
 
 
 def _price(arm: Arm, free: Arm) -> str:
@@ -168,17 +146,13 @@ def _price(arm: Arm, free: Arm) -> str:
     return f", at a cost of {points(arm.cost.mean)} of test accuracy ({after} instead of {before})"
 
 
-def _as_deployed(arm: Arm) -> tuple[Level, str]:
-    found = arm.strongest
+def _as_deployed(arm: Arm) -> list[tuple[Level, str]]:
     name = f"As deployed ({arm.where.get('protocol')}, {arm.title})"
-    if found is None:
-        return "unknown", f"{name}: no attack could be judged, so nothing is known of it."
-    things = subjects(found.where.get("dataset"))
-    worth = f" The model reaches {percent(arm.utility.mean)} test accuracy." if arm.utility is not None else ""
-    if not found.recovered_images:
-        return level_of(found), (
-            f"{name}: none of the {plural(found.images, things)} was recovered by the attacks that were run; "
-            f"that is no proof.{worth}"
-        )
-    count = cases(found.recovered_images, found.images)
-    return level_of(found), f"{name}: {found.where.get('attack')} recovered {count} {things}.{worth}"
+    known = worst_first(found for kind in arm.kinds if (found := arm.strongest_of(kind)) is not None)
+    if not known:
+        return [("unknown", f"{name}: no attack could be judged, so nothing is known of it.")]
+    own = sent_by(arm.where.get("protocol")) == "predictions"
+    model = "The clients' models reach on average" if own else "The model reaches"
+    worth = f" {model} {percent(arm.utility.mean)} test accuracy." if arm.utility is not None else ""
+    lines = [(level_of(found), f"{name}: {said_of_deployed(found)}") for found in known]
+    return [(lines[0][0], lines[0][1] + worth), *lines[1:]]

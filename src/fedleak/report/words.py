@@ -10,6 +10,7 @@ from fedleak.metrics.registry import METRICS
 __all__ = [
     "HEADINGS",
     "between",
+    "between_points",
     "cases",
     "decibel",
     "defense_name",
@@ -56,6 +57,8 @@ KNOWLEDGE: Mapping[str, str] = {
     "label_counts": "how often each label occurs",
     "unique_labels": "the number of different labels",
     "labels": "the labels",
+    "batch_labels": "the labels of every batch",
+    "target_labels": "which labels the clients hold",
 }
 
 HEADINGS: Mapping[str, str] = {
@@ -112,11 +115,13 @@ def prose(items: Iterable[str]) -> str:
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}" if found else ""
 
 
-def knowledge(granted: Sequence[str]) -> str:
-    """What the attacker was told, as the end of a sentence."""
-    if not granted:
-        return "knowing nothing but the model and what crossed the wire"
-    return f"knowing only {prose(KNOWLEDGE.get(name, name.replace('_', ' ')) for name in granted)}"
+def knowledge(granted: Sequence[str], protocol: Any = None) -> str:
+    """What the attacker was told, as the end of a sentence. Predictions come with public images."""
+    shared = "the public images" if sent_by(protocol) == "predictions" else ""
+    told = [KNOWLEDGE.get(name, name.replace("_", " ")) for name in granted]
+    if not told:
+        return f"knowing nothing but {shared or 'the model'} and what crossed the wire"
+    return f"knowing only {prose([*([shared] if shared else []), *told])}"
 
 
 def setting(where: Mapping[str, Any], keys: Iterable[str]) -> str:
@@ -142,7 +147,7 @@ def number(value: float) -> str:
 def percent(share: float) -> str:
     """Whole per cent where the value is whole, otherwise one decimal."""
     value = round(100 * share, 1)
-    return f"{value:.0f} %" if value == int(value) else f"{value:.1f} %"
+    return (f"{value:.0f} %" if value == int(value) else f"{value:.1f} %").replace("-", "−")
 
 
 def decibel(value: float) -> str:
@@ -152,6 +157,11 @@ def decibel(value: float) -> str:
 def points(share: float) -> str:
     """A difference of two shares in percentage points."""
     return plural_points(round(100 * share, 1))
+
+
+def between_points(found: Ranged) -> str:
+    """low to high of a difference of two shares."""
+    return f"{points(found.low).partition(' ')[0]} to {points(found.high)}"
 
 
 def plural_points(value: float) -> str:

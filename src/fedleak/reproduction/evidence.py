@@ -66,6 +66,11 @@ class Evidence:
         values = np.minimum(-10 * np.log10(np.maximum(errors, 1e-300)), HIGHEST_DB)
         return [(int(step), values[at]) for at, step in enumerate(shown["snapshot_steps"])]
 
+    def facts(self, row: Row) -> Mapping[str, Any]:
+        """Plain values that were judged beside the scores."""
+        content = self._content(row.artifacts.get("facts", ""))
+        return {} if content is None else dict(json.loads(content))
+
     def _images(self, sha256: str) -> Mapping[str, NDArray[Any]]:
         content = self._content(sha256)
         return {} if content is None else dict(load_arrays(content))

@@ -34,6 +34,18 @@ def _plain(metric: str, factor: float = 1.0, one: float | None = None) -> Statis
     return Statistic(lambda row, _: [factor * value for value in row.scores.get(metric, [])], (metric,), one)
 
 
+def _baseline(name: str, metric: str, factor: float = 1.0, one: float | None = None) -> Statistic:
+    return Statistic(
+        lambda row, _: [factor * value for value in row.baselines.get(name, {}).get(metric, [])], (metric,), one
+    )
+
+
+def _over_the_prior(row: Row, evidence: Evidence) -> Numbers:
+    """SSIM of the picture less that of the prior, label by label."""
+    prior = row.baselines.get("prior", {}).get("ssim", [])
+    return [ours - theirs for ours, theirs in zip(row.scores.get("ssim", []), prior, strict=False)]
+
+
 def _when_recovered(metric: str, otherwise: float | None) -> Statistic:
     """The recovered examples as they are; the others count as `otherwise`, or not at all (None)."""
     return Statistic(
@@ -59,6 +71,42 @@ def _first_recovered(row: Row, evidence: Evidence) -> Numbers:
     return [taken[int(of.argmax())][0] if of.any() else None for of in passed.T]
 
 
+def _wrong_labels_of_a_client(row: Row, evidence: Evidence) -> Numbers:
+    """How many labels of a client are wrong: the paper averages these over clients, not the share over examples."""
+    wrong = row.scores.get("label_errors", [])
+    return [float(sum(wrong))] if wrong else []
+
+
+def _one_epoch(which: slice) -> Statistic:
+    """Every image's PSNR in the pictures of single epochs, before they are averaged (`per_epoch` keeps them, in order,
+    and after the last one their mean)."""
+
+    def of(row: Row, evidence: Evidence) -> Numbers:
+        taken = [values for _, values in evidence.psnrs(row)][:-1][which]
+        return np.stack(taken).mean(axis=0).tolist() if taken else []
+
+    return Statistic(of, ("psnr",))
+
+
+def _best_round(row: Row, evidence: Evidence) -> Numbers:
+    """Accuracy of a stolen model after its best round on the test set: nobody can choose that round without the set."""
+    best = evidence.facts(row).get("upper_bound_accuracy")
+    return [] if best is None else [100.0 * float(best)]
+
+
+FACES: dict[str, Statistic] = {
+    "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
+    # To the mean private image of the label, at the final round.
+    "ssim": _plain("ssim"),
+    "nearest_public": _plain("nearest_public", 100.0, one=100.0),
+    # What the attack believed before it saw a logit, and what a client yields that never held the label.
+    "prior_accuracy": _baseline("prior", "attack_accuracy", 100.0, one=100.0),
+    "prior_ssim": _baseline("prior", "ssim"),
+    "other_client_accuracy": _baseline("other_client", "attack_accuracy", 100.0, one=100.0),
+    "gain_over_prior": Statistic(_over_the_prior, ("ssim",)),
+    "loss_final": Statistic(lambda row, evidence: [evidence.loss(row)]),
+}
+
 STATISTICS: dict[str, dict[str, Statistic]] = {
     "dlm": {
         "acc": _plain("recovered", 100.0, one=100.0),
@@ -75,8 +123,24 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         "first_recovered": Statistic(_first_recovered, ("psnr",)),
         "utility": Statistic(lambda row, _: row.scores.get("utility", []), one=1.0, of_federation=True),
     },
-    "pli": {
-        "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
+    "fedavg_leakage": {
+        "recovered_pct": _plain("recovered", 100.0, one=100.0),
+        "psnr": _plain("psnr"),
+        "label_errors": Statistic(_wrong_labels_of_a_client, ("label_errors",)),
+        "psnr_epoch": _one_epoch(slice(None)),
+        "psnr_first_epoch": _one_epoch(slice(0, 1)),
+        "psnr_last_epoch": _one_epoch(slice(-1, None)),
+        "utility": Statistic(lambda row, _: row.scores.get("utility", []), one=1.0, of_federation=True),
     },
+    "adamsa": {
+        "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
+        "victim_accuracy": _plain("victim_accuracy", 100.0, one=100.0),
+        "fidelity": _plain("fidelity", 100.0, one=100.0),
+        "best_accuracy": Statistic(_best_round, ("attack_accuracy",)),
+        # Of each test example the share of the clients that are right: not successes and failures.
+        "utility": Statistic(lambda row, _: [100.0 * v for v in row.scores.get("utility", [])], of_federation=True),
+    },
+    "pli": FACES,
+    "ptbi": FACES,
 }
 """By paper: the same word means different averages in different papers."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -139,7 +140,9 @@ def _setup(folder: Path, manifest: Manifest) -> Setup:
         named = _named(manifest.public.tensors, _tensors(folder, manifest.public, manifest.public.tensors))
         if "inputs" not in named:
             raise TranscriptError("manifest.json: the public set has no tensor 'inputs'; the transcript is damaged")
-        public = PublicSet(named["inputs"], named.get("labels"))
+        pixels = named["inputs"]
+        pixels = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+        public = PublicSet(pixels, named.get("labels"), named.get("domains"))
     return Setup(
         model=ModelSpec(entry.model, entry.arguments),
         input_shape=tuple(entry.input_shape),

@@ -16,7 +16,18 @@ from fedleak.attacks.inversion.labels import LabelRule
 from fedleak.attacks.inversion.settings import InversionSettings
 from fedleak.attacks.knowledge import require
 from fedleak.components import component
-from fedleak.types import Gradients, Progress, Reconstruction, RecoveredImages, Trace, Transcript, Weights, silent
+from fedleak.types import (
+    ClassReconstruction,
+    Gradients,
+    Progress,
+    Reconstruction,
+    RecoveredClasses,
+    RecoveredImages,
+    Trace,
+    Transcript,
+    Weights,
+    silent,
+)
 
 __all__ = ["ClassInversion"]
 
@@ -39,8 +50,8 @@ class ClassInversion(InversionSettings):
     reads: ClassVar[tuple[type, ...]] = (Gradients, Weights)
     needs: ClassVar[frozenset[str]] = frozenset({"unique_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
-    yields: ClassVar[type] = Reconstruction
-    revision: ClassVar[int] = 1
+    yields: ClassVar[type] = ClassReconstruction
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
 
     preset: Literal["paper"] = "paper"
@@ -58,7 +69,7 @@ class ClassInversion(InversionSettings):
     clamp: bool = Field(default=True, description="move pixels into their range after every step of Adam")
     round: int = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
 
-    def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> Reconstruction:
+    def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> ClassReconstruction:
         last = seen.round(self.round).index
         rounds = [number for number, one in enumerate(seen.rounds, 1) if one.index <= last]
         for number in rounds:
@@ -72,7 +83,22 @@ class ClassInversion(InversionSettings):
             fresh = {v.sender: v for v in found[-1].victims if v.status == "ok" or v.sender not in known[-1]}
             known.append({**known[-1], **fresh})
         notes = {**found[-1].notes, "rounds": len(rounds), "evaluations": sum(f.notes["evaluations"] for f in found)}
-        return Reconstruction(tuple(known[-1].values()), _joined(found, known[1:], self.snapshots), notes)
+        victims = tuple(_classes(one, seen.setup.input_shape) for one in known[-1].values())
+        return ClassReconstruction(victims, _joined(found, known[1:], self.snapshots), notes)
+
+
+def _classes(found: RecoveredImages, shape: tuple[int, ...]) -> RecoveredClasses:
+    labels = torch.zeros(0, dtype=torch.int64) if found.labels is None else found.labels
+    pictures = found.inputs if len(found.inputs) else torch.zeros(0, *shape)
+    return RecoveredClasses(
+        found.sender,
+        found.round,
+        labels,
+        pictures,
+        objective=found.objective,
+        status=found.status,
+        reason=found.reason,
+    )
 
 
 def _following(recipe: Recipe, number: int, latest: Mapping[str, RecoveredImages]) -> Recipe:

@@ -9,14 +9,20 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fedleak.defenses import Context, Defense, chain, label
+from fedleak.defenses.compose import Chain
 from fedleak.errors import RefusedError
-from fedleak.integrations.flower.arrays import array_record, weights_of
+from fedleak.integrations.flower.arrays import array_record, tensors_of, weights_of
 from fedleak.integrations.flower.disclosed import told_by_reply
+from fedleak.integrations.flower.logits import Request, asked_predictions
 from fedleak.seeding import Seeds
-from fedleak.types import Weights
+from fedleak.types import Predictions, Weights
 
 __all__ = ["Mod", "defend"]
 
@@ -28,15 +34,17 @@ log = logging.getLogger("fedleak.flower")
 
 
 def defend(*defenses: Defense, seed: int | None = None) -> Mod:
-    """A client mod that applies these defenses, in order, to the weights that a client sends.
+    """A client mod that applies these defenses, in order, to the weights, or in FedMD and DS-FL to the predictions,
+    that a client sends.
 
     `seed` makes the noise repeatable: it is drawn per round, client and use from the seed alone. That is for audits:
     a server that knows the seed can take the noise away again. None, for deployments, draws from the system's own
     secret randomness.
 
     Sees: the arrays the server sent and those the client is about to send. Needs: defenses of the stage "message".
-    Guarantees: what the chain of defenses guarantees for the weights; metrics and buffers (running statistics) leave
-    as they are, and a warning says so where there are any buffers.
+    Guarantees: what the chain of defenses guarantees for the weights or predictions; metrics and buffers (running
+    statistics) leave as they are, and a warning says so where there are any buffers. A defense that needs the client's
+    own model (directed) cannot run here: a mod does not see it, and nothing is sent.
     """
     members = chain(*defenses)
     wrong = [member for member in members.members if member.stage != "message"]
@@ -58,25 +66,44 @@ def defend(*defenses: Defense, seed: int | None = None) -> Mod:
         seeds = Seeds(secrets.randbits(63) if seed is None else seed)
         address = ("round", round_index, "client", _client(context), "use", _use(context))
         for key, record in list(reply.content.array_records.items()):
+            known = Context(
+                stage="message",
+                client=str(_client(context)),
+                round=round_index,
+                samples=int(told_by_reply(reply).get("samples", 0)),
+            )
+            rng = seeds.generator("flower", key, *address)
+            asked = asked_predictions(message, key)
+            if asked is not None:
+                reply.content[key] = array_record(_predictions(members, record, asked, known, rng), like=record)
+                continue
             if key not in broadcast:
                 raise RefusedError(
                     f"defend: the reply carries {key!r}, which the server did not send; only an update of what was "
                     "sent can be defended, so nothing is sent"
                 )
             weights = _defensible(weights_of(record), broadcast[key])
-            known = Context(
-                stage="message",
-                client=str(_client(context)),
-                round=round_index,
-                broadcast=broadcast[key],
-                previous=broadcast[key].tensors,
-                samples=int(told_by_reply(reply).get("samples", 0)),
-            )
-            defended: Weights = members.apply(weights, known, seeds.generator("flower", key, *address))
+            known = replace(known, broadcast=broadcast[key], previous=broadcast[key].tensors)
+            defended: Weights = members.apply(weights, known, rng)
             reply.content[key] = array_record({**defended.tensors, **defended.buffers}, like=record)
         return reply
 
     return fedleak_defend
+
+
+def _predictions(
+    defense: Chain, record: Any, asked: Request, known: Context, rng: torch.Generator
+) -> dict[str, Tensor]:
+    """The predictions of a reply to `exchange`, defended; whatever else the record carries is refused."""
+    found = tensors_of(record)
+    values = found.get("values")
+    if set(found) != {"values"} or values is None or not values.is_floating_point() or len(values) != len(asked.index):
+        raise RefusedError(
+            f"defend: the reply carries {', '.join(found) or 'nothing'}, and predictions for {len(asked.index)} public "
+            "examples were asked for; what cannot be defended is not sent"
+        )
+    sent: Predictions = defense.apply(Predictions(values, asked.scale, asked.index), known, rng)
+    return {"values": sent.values}
 
 
 def _defensible(sent: Weights, broadcast: Weights) -> Weights:

@@ -3,7 +3,8 @@
     with Deployment("my_app", nodes=[Node({"partition-id": 0}), Node({"partition-id": 1})]) as running:
         log = running.run({"num-server-rounds": 3})
 
-Older versions of Flower talk gRPC (1.24 does), newer ones HTTP (1.41 does): the transport is the installed version's.
+Supernodes talk gRPC to the superlink up to flwr 1.39, and HTTP from 1.40 on, which has taken gRPC out of the supernode:
+the transport is the installed version's, and `Deployment.transport` says which. (`flwr run` talks HTTP from 1.37 on.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from fedleak.errors import RefusedError
 from fedleak.integrations.flower.installed import flower_version
@@ -48,8 +49,12 @@ class Node:
 class Deployment:
     """Starts on entering, and on leaving ends every process that came out of it, whatever happened.
 
-    The app's folder is copied first: Flower rewrites an app's pyproject.toml when its format is old.
+    The app's folder is copied first: Flower rewrites an app's pyproject.toml when its format is old. Once it
+    runs, `transport` is what superlink and supernodes talk, and `port` the loopback port on which they do.
     """
+
+    transport: Literal["grpc", "http"]
+    port: int
 
     def __init__(self, app: Path | str, nodes: Sequence[Node], *, start_seconds: float = 120.0) -> None:
         flower_version()
@@ -76,27 +81,32 @@ class Deployment:
         end_marked(self._started, self.mark)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, config: Mapping[str, Any] | None = None, *, seconds: float = 600.0) -> str:
-        """`flwr run`: the server's log once the run is over. A run that fails or takes longer is a RefusedError."""
+    def launch(self, config: Mapping[str, Any] | None = None) -> subprocess.Popen[str]:
+        """`flwr run`, without waiting for its end. It ends with the deployment at the latest."""
         command = [_script("flwr"), "run", str(self.app), LINK, "--stream"]
         for key, given in (config or {}).items():
             command += ["--run-config", f"{key}={_toml(given)}"]
-        try:
-            done = subprocess.run(
-                command,
-                env=self._environment(),
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as late:
-            raise RefusedError(f"flwr run: not over after {seconds:g} s\n{self.logs()}") from late
-        log = done.stdout + done.stderr
+        return subprocess.Popen(
+            command,
+            env=self._environment(),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, config: Mapping[str, Any] | None = None, *, seconds: float = 600.0) -> str:
+        """`flwr run`: the server's log once the run is over. A run that fails or takes longer is a RefusedError."""
+        with self.launch(config) as started:
+            try:
+                log, _ = started.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired as late:
+                started.kill()
+                raise RefusedError(f"flwr run: not over after {seconds:g} s\n{self.logs()}") from late
         # Older versions return 0 even when the ServerApp raised.
-        if done.returncode or "Traceback (most recent call last)" in log:
-            raise RefusedError(f"flwr run: failed with code {done.returncode}\n{log}\n{self.logs()}")
+        if started.returncode or "Traceback (most recent call last)" in log:
+            raise RefusedError(f"flwr run: failed with code {started.returncode}\n{log}\n{self.logs()}")
         return log
 
     def logs(self) -> str:
@@ -109,21 +119,25 @@ class Deployment:
         skipped = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "runs")
         shutil.copytree(self.source, self.app, ignore=skipped)
         (self.folder / "home").mkdir()
-        over_http = "--port" in self._help("flower-superlink")
-        api, fleet, io = free_ports(3)
-        if over_http:
-            control, fleet = api, api
-            link = ["--host", "127.0.0.1", "--port", str(api)]
+        link_help, node_help = self._help("flower-superlink"), self._help("flower-supernode")
+        self.transport = "grpc" if "--grpc-rere" in node_help else "http"
+        control, fleet, io = free_ports(3)
+        if "--port" in link_help:
+            # One port for everything that has moved to HTTP; the supernodes' own came last.
+            link = ["--host", "127.0.0.1", "--port", str(control)]
         else:
-            control = api
-            link = ["--control-api-address", f"127.0.0.1:{api}", "--fleet-api-address", f"127.0.0.1:{fleet}"]
-            link += ["--serverappio-api-address", f"127.0.0.1:{io}"]
+            link = ["--control-api-address", f"127.0.0.1:{control}", "--serverappio-api-address", f"127.0.0.1:{io}"]
+        if self.transport == "grpc":
+            link += ["--fleet-api-address", f"127.0.0.1:{fleet}"]
+        else:
+            fleet = control
+        self.port = fleet
         self._connect(control)
         self._spawn("superlink", ["flower-superlink", "--insecure", *link], {})
         wait_for_port(fleet, self._started, self.start_seconds, self.logs)
         for number, (node, port) in enumerate(zip(self.nodes, free_ports(len(self.nodes)), strict=True)):
             own = ["--host", "127.0.0.1", "--port", str(port)]
-            if not over_http:
+            if "--port" not in node_help:
                 own = ["--clientappio-api-address", f"127.0.0.1:{port}"]
             settings = " ".join(f"{key}={_toml(given)}" for key, given in node.config.items())
             command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{fleet}", *own]

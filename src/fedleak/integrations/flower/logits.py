@@ -26,7 +26,7 @@ from fedleak.seeding import Seeds
 from fedleak.transcript import TranscriptWriter
 from fedleak.types import Message, ModelSpec, Normalisation, Predictions, PublicSet, Round, Setup
 
-__all__ = ["Request", "consensus", "exchange", "read_request", "reply_predictions"]
+__all__ = ["Request", "asked_predictions", "consensus", "exchange", "read_request", "reply_predictions"]
 
 Scale = Literal["logits", "probabilities"]
 CONSENSUS, ANSWER = "consensus", "predictions"
@@ -40,6 +40,7 @@ class Request:
     round: int
     index: Tensor
     consensus: Predictions | None
+    scale: Scale = "logits"
 
 
 def exchange(
@@ -112,7 +113,15 @@ def read_request(message: Any) -> Request:
     if CONSENSUS in message.content:
         found = tensors_of(message.content[CONSENSUS])
         known = Predictions(found["values"], config["scale"], found["index"])
-    return Request(int(config["server-round"]), torch.tensor(list(config["public-index"])), known)
+    index = torch.tensor(list(config["public-index"]))
+    return Request(int(config["server-round"]), index, known, config["scale"])
+
+
+def asked_predictions(message: Any, key: str) -> Request | None:
+    """What was asked for, if the array record `key` of a reply to this message holds the predictions."""
+    if key != ANSWER or "public-index" not in message.content.config_records.get("config", {}):
+        return None
+    return read_request(message)
 
 
 def reply_predictions(message: Any, values: Tensor, *, samples: int) -> Any:

@@ -19,6 +19,7 @@ from fedleak.errors import FedleakError, RefusedError
 from fedleak.integrations.flower.arrays import Layout, layout_of, weights_of
 from fedleak.integrations.flower.disclosed import told_by_config, told_by_reply
 from fedleak.integrations.flower.shapes import classes_in, input_shape_of
+from fedleak.learning.quantised import QUANTISATION
 from fedleak.transcript import TranscriptWriter
 from fedleak.transcript.manifest import MANIFEST
 from fedleak.types import Message, ModelSpec, Normalisation, Round, Setup, Weights
@@ -42,6 +43,7 @@ def record(
     normalisation: Normalisation | tuple[float, float] | None = None,
     disclosed: Mapping[str, Any] | None = None,
     sender: Callable[[Any], str] | None = None,
+    quantisation: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> S:
     """The same strategy, which writes a transcript to the new folder `out` round by round while the federation runs.
 
@@ -50,7 +52,8 @@ def record(
     network sees them; a mean and a standard deviation will do) are what an attack has to know; a shape that is not
     given is read off the network where possible. `disclosed` adds what the server is assumed to know of the whole run.
     `sender` names the client behind a reply; without it the name is client-<partition-id> where the reply has that
-    metric, else node-<node id>.
+    metric, else node-<node id>. `quantisation` says of a reply whose arrays are whole numbers what they mean, as
+    `fedleak.learning.quantised` reads it: {"scale": ..., "zero_point": ..., "of": "weights" or "update"}.
 
     Sees: the arrays and configuration sent out, every reply. Needs: a strategy of the Message API (flwr >= 1.24).
     Guarantees: the strategy's results do not change; after a kill every finished round is readable.
@@ -67,7 +70,7 @@ def record(
         raise RefusedError(f"out={folder}: there is a recording already; record to a new folder")
     if isinstance(normalisation, tuple):
         normalisation = Normalisation((float(normalisation[0]),), (float(normalisation[1]),))
-    recorder = Recorder(folder, model, input_shape, classes, normalisation, disclosed or {}, sender)
+    recorder = Recorder(folder, model, input_shape, classes, normalisation, disclosed or {}, sender, quantisation)
     recording = type(f"Recorded{cls.__name__}", (_Recorded, cls), {"__doc__": cls.__doc__})
     recorded: Any = object.__new__(recording)
     recorded.__dict__.update(vars(strategy), fedleak_recorder=recorder)
@@ -103,11 +106,13 @@ class Recorder:
         normalisation: Normalisation | None,
         disclosed: Mapping[str, Any],
         sender: Callable[[Any], str] | None,
+        quantisation: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> None:
         self.folder, self.model = folder, model
         self.layout: Layout | None = None if model is None else layout_of(model)
         self.input_shape, self.classes = input_shape, classes
         self.normalisation, self.disclosed, self.sender = normalisation or Normalisation(), disclosed, sender
+        self.quantisation = quantisation
         self.problems: list[str] = []
         self.seconds = 0.0
         self._writer: TranscriptWriter | None = None
@@ -203,12 +208,14 @@ class Recorder:
             raise RefusedError("was sent other arrays than the rest of the round; its update has no common start")
         weights = weights_of(record, self.layout)
         whole = [name for name, value in weights.tensors.items() if not value.is_floating_point()]
-        if whole:
+        told = {**self._told.get(node, {}), **told_by_reply(reply, key)}
+        if whole and self.quantisation is None:
             raise RefusedError(
                 f"its array {whole[0]!r} is {weights.tensors[whole[0]].dtype}: a quantised update, and nothing says of "
-                "what scale; record a strategy that sees it decoded"
+                "what scale; say it with record(..., quantisation=...), or record a strategy that sees it decoded"
             )
-        told = {**self._told.get(node, {}), **told_by_reply(reply, key)}
+        if whole and self.quantisation is not None:
+            told[QUANTISATION] = dict(self.quantisation(reply))
         return Message(self._name(reply), weights, told)
 
     def _name(self, reply: Any) -> str:

@@ -1,0 +1,84 @@
+"""The fields that tbi, ptbi and pli share, and how a preset fills them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ArgsKwargs
+
+from fedleak.attacks.logits.training import Norm
+from fedleak.components import component
+
+__all__ = ["LogitSettings"]
+
+
+@component
+class LogitSettings:
+    """How inversion networks are trained; the numbers are those of pli.txt, appendix C."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    preset: str = "paper"
+    """Each recipe names its own."""
+    steps: PositiveInt = Field(default=3, description="M: epochs over the public pictures in every round")
+    restarts: NonNegativeInt = Field(
+        default=0, description="further networks for every client, of which the one with the smallest loss counts"
+    )
+    tau: PositiveFloat = Field(default=3.0, description="temperature of the softmax over predictions")
+    lr: PositiveFloat = Field(default=3e-5, description="step length of Adam")
+    weight_decay: NonNegativeFloat = Field(default=1e-4, description="of Adam")
+    batch_size: PositiveInt = Field(default=8, description="public pictures in a step")
+    width: PositiveFloat = Field(
+        default=1.0, description="channels of the inversion network, as a share of the paper's"
+    )
+    distance: Norm = Field(
+        default="mse", description="mse: mean squared error; norm: unsquared, as the equations print"
+    )
+    round: int = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
+    snapshots: NonNegativeInt = Field(default=0, description="of how many of the last rounds pictures are kept to draw")
+    renormalise: bool = Field(
+        default=False, description="take probabilities that do not sum to one as scores: cut below 0 and divide"
+    )
+
+    @field_validator("round")
+    @classmethod
+    def _not_zero(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("rounds are counted from 1, or from -1 at the end")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, given: Any) -> Any:
+        """A preset supplies what was not given, however the class is called."""
+        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, Mapping) or not isinstance(values.get("preset", ""), str):
+            return given
+        filled = {**cls.PRESETS.get(values.get("preset", ""), {}), **values}
+        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
+
+    def shared(self) -> dict[str, Any]:
+        """The shared fields in the words of the engine's recipe."""
+        return {
+            "tau": self.tau,
+            "epochs": self.steps,
+            "lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "batch_size": self.batch_size,
+            "width": self.width,
+            "distance": self.distance,
+            "restarts": self.restarts,
+            "round": self.round,
+            "snapshots": self.snapshots,
+            "renormalise": self.renormalise,
+        }

@@ -1,0 +1,61 @@
+"""What defenses without a proof share: they say so, and refuse an epsilon with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ValidationError, model_validator
+from pydantic_core import ArgsKwargs, InitErrorDetails, PydanticCustomError
+
+from fedleak.components import component
+from fedleak.defenses.base import Defense, Guarantee, Plan
+from fedleak.errors import RefusedError
+from fedleak.types import Payload, Predictions
+
+__all__ = ["Empirical", "epsilon_of", "predictions_of"]
+
+
+@component
+class Empirical:
+    """A defense of predictions that proves nothing, and why."""
+
+    reads: ClassVar[tuple[type, ...]] = (Predictions,)
+    """The payloads it can act on; at the stage "protocol", those of the protocols that it makes sense for."""
+    why: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epsilon(cls, given: Any) -> Any:
+        """Whoever asks for an epsilon is told why there is none, not that the word is unknown."""
+        values = given.kwargs if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, Mapping) or not (asked := [key for key in ("epsilon", "delta") if key in values]):
+            return given
+        message = f"this defense proves no differential privacy: {cls.why}; use gaussian or laplace for a proof"
+        problem = PydanticCustomError("rule", "{message}", {"message": message})
+        entries = [InitErrorDetails(type=problem, loc=(key,), input=values[key]) for key in asked]
+        raise ValidationError.from_exception_data(cls.__name__, entries)
+
+    def guarantee(self, plan: Plan) -> Guarantee:
+        return Guarantee("empirical", f"empirical: {self.why}")
+
+
+def epsilon_of(defense: Defense, plan: Plan) -> float:
+    """The epsilon that a defense proves in such a deployment, or RefusedError with the reason why it proves none."""
+    proven = defense.guarantee(plan)
+    if proven.kind != "dp" or proven.epsilon is None:
+        raise RefusedError(
+            f"epsilon of {type(defense).__name__}: nothing is proven ({proven.statement}); "
+            "put gaussian or laplace noise on probabilities, or on what a clip has bounded"
+        )
+    return proven.epsilon
+
+
+def predictions_of(payload: Payload, name: str) -> Predictions:
+    """The payload, where it holds predictions."""
+    if not isinstance(payload, Predictions):
+        raise RefusedError(
+            f"{name}: acts on predictions, and this protocol sends {type(payload).__name__.lower()}; use it with a "
+            "protocol that sends predictions (fedmd, fedgems, dsfl), or choose clip, sparsify or noise"
+        )
+    return payload

@@ -1,0 +1,112 @@
+"""The fields that the logit protocols share, and how a preset fills them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ArgsKwargs
+
+from fedleak.components import component
+from fedleak.federation.base import Problem
+from fedleak.models import MODELS
+from fedleak.types import ModelSpec
+
+__all__ = ["LogitKnown", "LogitSettings"]
+
+LogitKnown = Literal["samples", "batch_size", "epochs", "lr", "label_counts", "unique_labels", "target_labels"]
+"""What the server of a logit protocol can be assumed to know besides what crosses the wire."""
+
+
+@component
+class LogitSettings:
+    """Who trains what, for how long. The defaults are the preset "paper"; values that are given win over a preset."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    preset: str = "paper"
+    """Each protocol names its own."""
+    rounds: PositiveInt = Field(default=5, description="rounds of the federation")
+    lr: PositiveFloat = Field(default=1e-3, description="learning rate of every model")
+    optimizer: Literal["adam", "sgd"] = Field(default="adam", description="one for each model, kept over all phases")
+    weight_decay: NonNegativeFloat = Field(default=0.0, description="L2 weight decay; released: 1e-4, 3e-3 (FaceScrub)")
+    batch_size: PositiveInt | None = Field(default=64, description="private examples in a step; none: all at once")
+    public_batch_size: PositiveInt | None = Field(default=64, description="public examples in a step; none: all")
+    uploads: Literal["logits", "probabilities"] = Field(default="logits", description="what clients send")
+    alignment: PositiveInt | None = Field(
+        default=None, description="public examples that predictions are made on, drawn anew each round; none: all"
+    )
+    client_models: tuple[dict[str, Any], ...] | None = Field(
+        default=None, description="tables of name and arguments, dealt out to the clients in turn; none: all as [model]"
+    )
+    server_model: dict[str, Any] | None = Field(default=None, description="the server's own model; none: as [model]")
+    attacked_round: PositiveInt | None = Field(
+        default=None, description="the round that `record` means; none: the last"
+    )
+    record: Literal["attacked", "all"] = Field(
+        default="all", description="rounds in the transcript: up to the attacked one, or all of them"
+    )
+    disclose: tuple[LogitKnown, ...] = Field(
+        default=("samples", "batch_size", "epochs", "lr", "target_labels"),
+        description="what the server is assumed to know besides what crosses the wire",
+    )
+    evaluate_every: PositiveInt = Field(default=1, description="rounds from one test of the clients to the next")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, given: Any) -> Any:
+        """A preset supplies what was not given, however the class is called."""
+        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, Mapping) or not isinstance(values.get("preset", "paper"), str):
+            return given
+        filled = {**cls.PRESETS.get(values.get("preset", "paper"), {}), **values}
+        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
+
+    @field_validator("client_models", "server_model")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        for table in value if isinstance(value, tuple) else [] if value is None else [value]:
+            if table.get("name") not in MODELS:
+                raise ValueError(f"name={table.get('name')!r}: not one of {', '.join(sorted(MODELS))}")
+        if value == ():
+            raise ValueError("must name at least one model; leave it out for all as [model]")
+        return value
+
+    @field_validator("attacked_round")
+    @classmethod
+    def _within(cls, value: int | None, info: ValidationInfo) -> int | None:
+        rounds = info.data.get("rounds")
+        if value is not None and rounds is not None and value > rounds:
+            raise ValueError(f"must be one of the {rounds} rounds; lower it or raise rounds")
+        return value
+
+    def recorded_rounds(self) -> int:
+        """The transcript holds rounds 1 to this one."""
+        return self.rounds if self.record == "all" or self.attacked_round is None else self.attacked_round
+
+    def evaluated_rounds(self) -> tuple[int, ...]:
+        """The rounds after which `Truth.utility` was measured; 0 is before round 1. The last is always among them."""
+        return tuple(sorted({*range(0, self.rounds + 1, self.evaluate_every), self.rounds}))
+
+    def client_spec(self, problem: Problem, number: int) -> ModelSpec:
+        """The model of one client."""
+        if self.client_models is None:
+            return problem.model
+        return _spec(self.client_models[number % len(self.client_models)])
+
+    def server_spec(self, problem: Problem) -> ModelSpec:
+        """The server's own model."""
+        return problem.model if self.server_model is None else _spec(self.server_model)
+
+
+def _spec(table: Mapping[str, Any]) -> ModelSpec:
+    return ModelSpec(str(table["name"]), {key: value for key, value in table.items() if key != "name"})

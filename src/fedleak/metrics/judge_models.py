@@ -1,0 +1,61 @@
+"""A stolen model against the model it imitates, on examples that neither was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedleak.errors import DataError
+from fedleak.learning.functional import Network, predict
+from fedleak.metrics.judgement import Judgement, asked_of
+from fedleak.models import build_model
+from fedleak.types import Examples, StolenModel, Truth, Weights
+
+__all__ = ["judge_model"]
+
+
+def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Judgement:
+    """One number per test example of the victim: `attack_accuracy` 1 where the stolen model is right, `victim_accuracy`
+    1 where the victim is, `fidelity` 1 where both name the same class.
+
+    Baseline: somebody who names the commonest class of the test set for every example. `facts["best_round"]` is the
+    round after which the imitation was most accurate on the test set, and its accuracy: an upper bound, because an
+    attacker cannot choose by examples that he does not have.
+    """
+    asked = asked_of("model", metrics)
+    if (found.round, found.sender) not in truth.predicted:
+        raise DataError(
+            f"sender={found.sender!r}, round={found.round}: the truth does not hold what that client's model predicts; "
+            "judge a finding with the truth of the same federation, and with held-out examples"
+        )
+    victim = truth.predicted[(found.round, found.sender)].long()
+    labels = truth.test.labels
+    if len(victim) != len(labels):
+        raise DataError(
+            f"sender={found.sender!r}: {len(victim)} predictions for {len(labels)} test examples; the truth is damaged"
+        )
+    stolen = _predicted(found, found.weights, truth.test)
+    commonest = torch.full_like(labels, int(torch.mode(labels).values)) if len(labels) else labels
+
+    def scores(guess: Tensor) -> dict[str, list[float]]:
+        known = {"attack_accuracy": guess == labels, "fidelity": guess == victim, "victim_accuracy": victim == labels}
+        return {name: [float(value) for value in known[name].tolist()] for name in asked}
+
+    facts: dict[str, object] = {}
+    if found.history:
+        reached = [
+            (float((_predicted(found, weights, truth.test) == labels).double().mean()), at)
+            for at, weights in found.history
+        ]
+        best = max(reached, key=lambda pair: pair[0])
+        facts = {"upper_bound_accuracy": best[0], "upper_bound_round": best[1]}
+    return Judgement(scores=scores(stolen), baselines={"commonest": scores(commonest)}, facts=facts)
+
+
+def _predicted(found: StolenModel, weights: Weights, test: Examples) -> Tensor:
+    classes = int(list(weights.tensors.values())[-1].shape[0])  # a network of fedleak ends in its head
+    module = build_model(found.model, tuple(test.inputs.shape[1:]), classes).eval()
+    values = {name: value.detach().cpu() for name, value in {**weights.tensors, **weights.buffers}.items()}
+    return predict(Network(module), values, found.normalisation.apply(test.inputs)).argmax(dim=-1)

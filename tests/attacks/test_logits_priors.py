@@ -1,0 +1,179 @@
+"""Priors: eq. 8, and translators that learn from public people only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from logit_parts import CLASSES, TARGETS, stage_logits
+
+from fedleak.attacks.logits import priors
+from fedleak.attacks.logits.observed import Scene, read_scene
+from fedleak.attacks.logits.pli import PLI
+from fedleak.attacks.logits.priors import Prior, PriorRecipe, mean_prior
+from fedleak.attacks.logits.translation import Pairs
+from fedleak.attacks.logits.translators import AutoEncoder, ResnetGenerator, patch_discriminator
+from fedleak.errors import RefusedError
+
+LEARNED = ["autoencoder", "cyclegan", "deblur"]
+
+
+def scene(**fields: Any) -> Scene:
+    return read_scene(stage_logits(clean=18, **fields).transcript.setup)
+
+
+def made(of: Scene, kind: str = "autoencoder", seed: int = 1, **fields: Any) -> tuple[Prior, dict[str, Any]]:
+    notes: dict[str, Any] = {}
+    recipe = PriorRecipe(kind, **{"epochs": 1, "width": 2, "batch": 8, **fields})
+    return recipe.make(of, seed, notes), notes
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priors, "_memory", type(priors._memory)())
+
+
+def test_the_mean_of_d0_is_the_same_for_every_label() -> None:
+    of = scene()
+    prior, notes = made(of, "mean")
+    expected = of.pictures[of.clean].mean(0)
+    assert torch.allclose(prior.of(of.targets), expected.expand(3, -1, -1, -1))
+    assert notes["prior"] == "mean of D_0"
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_a_learned_prior_has_a_picture_for_every_label_of_the_other_domain(kind: str) -> None:
+    of = scene()
+    prior, notes = made(of, kind)
+    assert notes["prior"] == kind
+    assert prior.labels.tolist() == list(range(CLASSES))
+    assert prior.pictures.shape == (CLASSES + 1, 8, 8, 1)
+    assert float(prior.pictures.abs().max()) <= 1
+    assert torch.equal(prior.of(torch.tensor([2])), prior.pictures[2:3])
+    assert torch.equal(made(of, kind)[0].pictures, prior.pictures)
+
+
+def test_a_learned_prior_never_learns_from_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where clean pictures of targets are public, they are not trained on."""
+    of = scene()
+    assert of.labels is not None
+    mixed = replace(of, labels=torch.where(torch.arange(len(of.labels)) % 4 == 0, 1, of.labels))
+    seen: list[Pairs] = []
+
+    def watch(pairs: Pairs, **settings: Any) -> Any:
+        seen.append(pairs)
+        return lambda pictures: pictures
+
+    monkeypatch.setattr(priors, "TRAINERS", {"autoencoder": watch})
+    prior, _ = made(mixed)
+    (pairs,) = seen
+    taught = set(pairs.clean_labels.tolist()) | set(pairs.other_labels.tolist())
+    assert taught
+    assert not taught & set(TARGETS)
+    assert set(TARGETS) <= set(prior.labels.tolist())
+    # Eq. 9: the mean over a label's translated pictures; here nothing is translated.
+    own = mixed.pictures[mixed.other][mixed.labels[mixed.other] == 0]
+    assert torch.allclose(prior.of(torch.tensor([0]))[0], own.mean(0), atol=1e-6)
+
+
+def test_an_autoencoder_learns_to_undo_the_other_domain() -> None:
+    """Clean pictures are the other domain's, brightened: what holds for public people is done to targets too."""
+    of = scene()
+    assert of.labels is not None
+    pictures = of.pictures.clone()
+    twin = of.other[of.labels[of.other] >= len(TARGETS)]
+    pictures[of.clean[: len(twin)]] = 0.5 * pictures[twin] + 0.5
+    labels = of.labels.clone()
+    labels[of.clean[: len(twin)]] = of.labels[twin]
+    paired = replace(of, pictures=pictures, labels=labels, clean=of.clean[: len(twin)])
+    expected = 0.5 * mean_of_other(paired) + 0.5
+    far = [
+        float((made(paired, epochs=epochs, width=8)[0].of(of.targets) - expected).square().mean())
+        for epochs in (0, 150)
+    ]
+    assert far[1] < 0.05 * far[0]
+
+
+def mean_of_other(of: Scene) -> torch.Tensor:
+    assert of.labels is not None
+    shown, labels = of.pictures[of.other], of.labels[of.other]
+    return torch.stack([shown[labels == target].mean(0) for target in of.targets])
+
+
+def test_nothing_to_translate_is_refused() -> None:
+    with pytest.raises(RefusedError, match="no pictures of another domain"):
+        made(scene(domains=False))
+    of = scene()
+    assert of.labels is not None
+    strangers = replace(of, labels=torch.where(torch.isin(torch.arange(len(of.labels)), of.clean), 99, of.labels))
+    with pytest.raises(RefusedError, match="seen in both domains"):
+        made(strangers)
+    attack = PLI(width=0.01, steps=1)
+    with pytest.raises(RefusedError, match="prior='mean'"):
+        attack(stage_logits(domains=False).transcript, rng=torch.Generator().manual_seed(0))
+
+
+def test_without_public_labels_only_the_mean_is_left_and_the_notes_say_so() -> None:
+    of = scene(labelled=False)
+    prior, notes = made(of)
+    assert torch.equal(prior.pictures, mean_prior(of).pictures)
+    assert notes["prior"] == "mean of D_0, not autoencoder: no public labels"
+
+
+def test_a_label_without_a_public_picture_gets_the_mean() -> None:
+    of = scene()
+    assert of.labels is not None
+    kept = of.other[of.labels[of.other] != 0]
+    prior, notes = made(replace(of, other=kept))
+    assert torch.equal(prior.of(torch.tensor([0])), mean_prior(of).pictures)
+    assert notes["prior_missing"].startswith("1 target label")
+
+
+def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of, folder = scene(), str(tmp_path / "kept")
+    first, notes = made(of, cache=folder)
+    assert notes["prior"] == "autoencoder"
+    assert made(of, cache=folder)[1]["prior"] == "autoencoder, from the cache"
+    priors._memory.clear()
+    again, notes = made(of, cache=folder)
+    assert notes["prior"] == "autoencoder, from the cache"
+    assert torch.equal(again.pictures, first.pictures)
+    assert made(of, cache=folder, seed=2)[1]["prior"] == "autoencoder"
+    assert made(of, cache=folder, width=3)[1]["prior"] == "autoencoder"
+    changed = replace(of, pictures=of.pictures + 0.001)
+    assert made(changed, cache=folder)[1]["prior"] == "autoencoder"
+    priors._memory.clear()
+    for file in Path(folder).iterdir():
+        file.write_bytes(b"damaged")
+    assert made(of, cache=folder)[1]["prior"] == "autoencoder"
+
+
+def test_memory_holds_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = scene()
+    for seed in range(priors.REMEMBERED + 1):
+        made(of, seed=seed, epochs=0)
+    assert len(priors._memory) == priors.REMEMBERED
+    assert made(of, seed=0, epochs=0)[1]["prior"] == "autoencoder"
+
+
+def test_pairs_are_of_one_person() -> None:
+    rng = torch.Generator().manual_seed(0)
+    clean, clean_labels = torch.rand(6, 1, 4, 4, generator=rng), torch.tensor([0, 0, 0, 1, 1, 1])
+    other = clean[[2, 4]] + 0.01
+    pairs = Pairs(other, torch.tensor([0, 1]), clean, clean_labels)
+    assert [index.tolist() for index in pairs.nearest()] == [[0, 1], [2, 4]]
+    left, right = pairs.any(rng)
+    assert sorted(zip(left.tolist(), right.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4), (1, 5)]
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 12), (32, 32), (64, 64)])
+def test_translators_keep_the_size_of_a_picture(size: tuple[int, int]) -> None:
+    pictures = torch.rand(2, 3, *size) * 2 - 1
+    for module in (AutoEncoder(3, size, 2), ResnetGenerator(3, 2)):
+        out = module(pictures)
+        assert out.shape == pictures.shape
+        assert float(out.detach().abs().max()) <= 1
+    assert patch_discriminator(3, size, 2)(pictures).shape[:2] == (2, 1)

@@ -1,0 +1,63 @@
+"""Stolen models: accuracy, agreement with the victim, and an upper bound that is called one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedleak.errors import DataError
+from fedleak.metrics import judge
+from fedleak.models import build_model
+from fedleak.types import Examples, ModelSpec, Normalisation, RecoveredCounts, StolenModel, Truth, Weights
+
+SPEC = ModelSpec("mlp", {"hidden": 4})
+METRICS = ["attack_accuracy", "victim_accuracy", "fidelity", "psnr", "label_errors"]
+
+
+def weights(seed: int) -> Weights:
+    module = build_model(SPEC, (1, 3, 3), 4, torch.Generator().manual_seed(seed))
+    return Weights(dict(module.named_parameters()))
+
+
+def answers(of: Weights, inputs: torch.Tensor) -> torch.Tensor:
+    module = build_model(SPEC, (1, 3, 3), 4)
+    module.load_state_dict(dict(of.tensors))
+    with torch.no_grad():
+        return module((inputs - 0.5) / 0.1).argmax(dim=-1)
+
+
+def test_accuracy_agreement_and_the_best_round() -> None:
+    inputs = torch.rand(40, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    first, last = weights(1), weights(2)
+    labels = answers(first, inputs)  # the imitation after round 1 is right everywhere
+    victim = answers(last, inputs)  # the victim is what the imitation is after round 2
+    test = Examples(inputs, labels)
+    truth = Truth(test, ("a",) * 40, {}, test, predicted={(2, "a"): victim.to(torch.int16)})
+    found = StolenModel("a", 2, SPEC, last, Normalisation((0.5,), (0.1,)), history=((1, first), (2, last)))
+    verdict = judge(found, truth, METRICS, 30.0, None, torch.Generator().manual_seed(0))
+    assert set(verdict.scores) == {"attack_accuracy", "victim_accuracy", "fidelity"}
+    assert verdict.scores["fidelity"] == [1.0] * 40
+    assert verdict.scores["attack_accuracy"] == (victim == labels).float().tolist()
+    assert verdict.scores["victim_accuracy"] == verdict.scores["attack_accuracy"]
+    assert verdict.facts == {"upper_bound_accuracy": 1.0, "upper_bound_round": 1}
+    commonest = int(torch.mode(labels).values)
+    assert verdict.baselines["commonest"]["attack_accuracy"] == (labels == commonest).float().tolist()
+
+
+def test_a_victim_that_the_truth_does_not_know_is_refused() -> None:
+    test = Examples(torch.rand(3, 1, 3, 3), torch.zeros(3, dtype=torch.int64))
+    truth = Truth(test, ("a",) * 3, {}, test)
+    with pytest.raises(DataError, match="does not hold what that client's model predicts"):
+        judge(StolenModel("a", 1, SPEC, weights(1)), truth, METRICS, 30.0, None, torch.Generator())
+
+
+def test_label_counts_are_judged_by_the_labels_they_miss() -> None:
+    inputs = torch.rand(4, 1, 3, 3)
+    held = Examples(inputs, torch.tensor([0, 0, 1, 3]))
+    truth = Truth(held, ("a",) * 4, {(1, "a"): torch.arange(4)}, Examples(inputs[:2], torch.tensor([3, 3])))
+    found = RecoveredCounts("a", 1, torch.tensor([1, 1, 2, 0]))
+    verdict = judge(found, truth, METRICS, 30.0, None, torch.Generator().manual_seed(0))
+    assert verdict.scores == {"label_errors": [0.0, 1.0, 0.0, 1.0]}
+    assert verdict.baselines["commonest"]["label_errors"] == [1.0, 1.0, 1.0, 0.0]
+    with pytest.raises(DataError, match="round=3"):
+        judge(RecoveredCounts("a", 3, torch.ones(4)), truth, METRICS, 30.0, None, torch.Generator())
