@@ -40,16 +40,18 @@ def require(attack: Attack, transcript: Transcript) -> None:
         if missing:
             raise KnowledgeError(
                 f"{name}: needs {', '.join(missing)}, which the transcript does not disclose for {message.sender} in "
-                f"round {round_.index}{_why(message, missing)}; disclose it (the protocol's `disclose`) or choose an "
-                "attack that needs less"
+                f"round {round_.index}{_way_out(message, missing)}"
             )
 
 
-def _why(message: Message, missing: list[str]) -> str:
+def _way_out(message: Message, missing: list[str]) -> str:
     """Of the sum behind secure aggregation some things cannot be disclosed: no training of anybody made it."""
-    if not is_sum(message) or not set(TRAINING) & set(missing):
-        return ""
-    return ": the server sees only the sum of its clients, which took more than one step each"
+    if is_sum(message) and set(TRAINING) & set(missing):
+        return (
+            ": the server sees only the sum of its clients, which took more than one step each; choose an attack that "
+            "needs less"
+        )
+    return "; disclose it (the protocol's `disclose`) or choose an attack that needs less"
 
 
 def _attacked(attack: Attack, transcript: Transcript) -> Round:

@@ -4,8 +4,10 @@ g maps the images of an epoch to something that their order does not matter to: 
 pixel, of the images or of what a random convolution makes of them. The prior is the mean, over all ordered pairs of
 epochs, of the mean squared (l2) or mean absolute (l1) difference of g.
 
-"class_mean" is fedleak's own: the mean image of every class. It uses the label counts that the attack has anyway, and
-where most labels occur once it says which image of one epoch is which of another.
+Two are fedleak's own and use the labels, which the attack has anyway. "class_mean" is the mean image of every class:
+where most labels occur once it says which image of one epoch is which of another. "image" is every single image, in the
+order of the classes and within a class in the order of the batches: with one split for all epochs nothing is lost by
+taking an image to stand in the same place in each, and the weight of the prior leads from "no_prior" (0) to "shared".
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torch.nn import functional as F
 
 __all__ = ["CHANNELS", "Invariant", "InvariantNorm", "InvariantPrior", "pairwise", "random_kernel"]
 
-Invariant = Literal["mean", "max", "conv_mean", "conv_max", "class_mean"]
+Invariant = Literal["mean", "max", "conv_mean", "conv_max", "class_mean", "image"]
 InvariantNorm = Literal["l1", "l2"]
 
 CHANNELS = 96
@@ -54,7 +56,7 @@ def pairwise(values: Tensor, norm: InvariantNorm) -> Tensor:
 @dataclass(frozen=True, eq=False)
 class InvariantPrior:
     """`kernels` is one random convolution per client, on the device of the dummies, for the two g that use one;
-    `labels` (clients, epochs, images) for "class_mean"."""
+    `labels` (clients, epochs, images) for the two that use them."""
 
     g: Invariant
     norm: InvariantNorm
@@ -82,19 +84,21 @@ class InvariantPrior:
 
     def _g(self, images: Tensor, first: int) -> Tensor:
         """(clients, epochs, images, C, H, W) to (clients, epochs, ...); `first` is the number of the first client."""
-        if self.g == "class_mean":
+        if self.g in ("class_mean", "image"):
             assert self.labels is not None
-            return _class_means(images, self.labels[first : first + len(images)])
+            return _by_class(images, self.labels[first : first + len(images)], self.g == "class_mean")
         if self.g.startswith("conv"):
             made = F.conv2d(images.flatten(0, 2), self.kernels[first], padding=1)
             images = made.reshape(*images.shape[:3], *made.shape[1:])
         return images.mean(dim=2) if self.g.endswith("mean") else images.amax(dim=2)
 
 
-def _class_means(images: Tensor, labels: Tensor) -> Tensor:
-    """In every epoch, in the order of the classes, each image's class mean: a class counts as often as it occurs."""
-    same = (labels[..., :, None] == labels[..., None, :]).to(images)
-    share = same / same.sum(dim=-1, keepdim=True)
-    means = share @ images.flatten(3)
+def _by_class(images: Tensor, labels: Tensor, mean: bool) -> Tensor:
+    """In every epoch, in the order of the classes, the images or each one's class mean, (clients, epochs, images, -1):
+    a class counts as often as it occurs."""
+    flat = images.flatten(3)
+    if mean:
+        same = (labels[..., :, None] == labels[..., None, :]).to(images)
+        flat = (same / same.sum(dim=-1, keepdim=True)) @ flat
     order = labels.argsort(dim=-1, stable=True)
-    return torch.gather(means, 2, order[..., None].expand_as(means))
+    return torch.gather(flat, 2, order[..., None].expand_as(flat))
