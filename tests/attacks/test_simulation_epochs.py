@@ -36,6 +36,17 @@ def test_the_same_images_in_any_order_cost_nothing(g: str, norm: str) -> None:
     assert float(invariant(other)[0]) > 1e-3
 
 
+def test_every_single_image_is_told_by_its_label_where_labels_differ_and_else_by_its_place() -> None:
+    images, labels = torch.rand(4, 2, 3, 3, generator=rng()), torch.tensor([2, 0, 3, 1])
+    orders = [torch.randperm(4, generator=rng(seed)) for seed in range(3)]
+    epochs = torch.stack([images[order] for order in orders])[None]
+    shuffled = torch.stack([labels[order] for order in orders])[None]
+    assert float(prior("image", "l2", shuffled)(epochs)[0]) < 1e-12
+    twins = torch.tensor([1, 1, 0, 0]).expand(1, 3, 4)
+    assert float(prior("image", "l2", twins)(images.expand(1, 3, *images.shape))[0]) < 1e-12
+    assert float(prior("image", "l2", twins)(epochs)[0]) > 1e-3
+
+
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_pairs_are_all_ordered_pairs(norm: Literal["l1", "l2"]) -> None:
     values = torch.randn(4, 3, 2, generator=rng(), dtype=torch.float64)

@@ -15,7 +15,18 @@ import fedleak
 from fedleak.errors import RefusedError
 from fedleak.integrations.confidence import confidence, noise_instead
 from fedleak.integrations.own_models import attackable, prepare, summed
-from fedleak.types import Examples, Message, ModelSpec, Reconstruction, Round, Setup, Transcript, Truth, Weights
+from fedleak.types import (
+    Examples,
+    Gradients,
+    Message,
+    ModelSpec,
+    Reconstruction,
+    Round,
+    Setup,
+    Transcript,
+    Truth,
+    Weights,
+)
 
 PICTURES = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(3))
 
@@ -144,6 +155,33 @@ def test_a_network_without_anything_trained_is_refused() -> None:
 
     with pytest.raises(RefusedError, match="every parameter is frozen"):
         prepare(recorded(Residual), nothing)
+
+
+def test_gradients_are_put_in_order_and_those_of_frozen_layers_let_go() -> None:
+    seen = recorded(frozen)
+    names = [name for name, _ in frozen().named_parameters()]
+    sent = Gradients({name: torch.ones(frozen().get_parameter(name).shape).half() for name in reversed(names)})
+    rounds = (replace(seen.round(1), received=(Message("g", sent, {"samples": 1}),)),)
+    (message,) = prepare(Transcript(seen.setup, rounds), frozen).round(1).received
+    assert isinstance(message.payload, Gradients)
+    assert list(message.payload.tensors) == [name for name in names if not name.startswith("stem")]
+    assert {value.dtype for value in message.payload.tensors.values()} == {torch.float32}
+
+
+def test_buffers_that_no_state_dict_holds_may_be_there_or_not() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+            self.register_buffer("scale", torch.ones(1), persistent=False)
+
+    state = dict(Scaled().state_dict())
+    for more in ({}, {"scale": torch.full((1,), 3.0)}):
+        start = Weights(state, more)
+        seen = Transcript(Setup(ModelSpec("m"), (1, 2, 2), 2), (Round(1, start, (Message("a", start),)),))
+        broadcast = prepare(seen, Scaled).round(1).broadcast
+        assert isinstance(broadcast, Weights)
+        assert set(broadcast.buffers) == set(more)
 
 
 def test_secure_aggregation_shows_one_weighted_mean() -> None:

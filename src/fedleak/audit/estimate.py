@@ -18,6 +18,10 @@ from fedleak.types import Predictions
 __all__ = ["estimate"]
 
 
+LONG = 4.0
+"""Seconds after which a unit of work counts as long."""
+
+
 def _changed(part: Any, **values: Any) -> Any:
     """A component with other values, as far as it has such fields."""
     known = {field.name for field in dataclasses.fields(part)}
@@ -86,12 +90,15 @@ class _Probe:
         return self._seconds[kind]
 
     def _slope(self, work: Callable[[int], None]) -> float:
-        """Seconds per unit, without what is spent once: three units less one, halved."""
+        """Seconds per unit, without what is spent once: three units less one, halved. Where one unit takes long, what
+        is spent once hardly counts, and knowing it is not worth three more."""
         spent = []
         for units in (1, 3):
             clock = time.monotonic()
             work(units)
             spent.append(time.monotonic() - clock)
+            if spent[0] > LONG:
+                return spent[0]
         return max(spent[1] - spent[0], 0.0) / 2
 
     def _simulate(self, job: FederationJob, rounds: int) -> None:

@@ -56,7 +56,7 @@ def run_audit(
             if job.key in needed and not (folder.transcript(job.key).is_dir() and folder.truth(job.key).is_dir())
         ]
         display.plan(len(plan.trials), len(missing), len(federations), jobs)
-        if missing:
+        if missing and not display.quiet:  # measuring what nobody reads would be work for nothing
             display.note(estimate(federations, missing, data_root, device, jobs))
         with display.stage("federations", len(federations)):
             for job, _ in in_order_done(run_federation, federations, jobs, display.inner, out, data_root, device):

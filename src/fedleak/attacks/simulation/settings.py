@@ -92,7 +92,10 @@ STRONG: Mapping[str, Any] = {
 COLUMNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "released": {"grey": FEMNIST, "colour": CIFAR100},
     "paper": {"grey": FEMNIST, "colour": CIFAR100},
-    "strong": {"grey": {**STRONG, "tv": 1e-2}, "colour": {**STRONG, "tv": 1e-3, "lambda_inv": 1e-2}},
+    "strong": {
+        "grey": {**STRONG, "tv": 1e-2, "lambda_inv": 0.3, "g": "image"},
+        "colour": {**STRONG, "tv": 1e-3, "lambda_inv": 1e-2},
+    },
 }
 
 
