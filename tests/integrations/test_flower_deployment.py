@@ -5,6 +5,7 @@ Every process carries a mark in its environment; each test looks for it afterwar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -122,8 +123,7 @@ def test_flower_server_killed_in_a_round_leaves_the_finished_ones(app: Path) -> 
         while not rounds_in(recording) and time.monotonic() < deadline:
             assert started.poll() is None, started.communicate()[0]
             time.sleep(0.2)
-        for process in marked(running.mark):
-            os.kill(process, signal.SIGKILL)
+        kill_all(running.mark)
         started.communicate()
         assert marked(running.mark) == []
         seen = fedleak.load_transcript(recording)
@@ -131,6 +131,16 @@ def test_flower_server_killed_in_a_round_leaves_the_finished_ones(app: Path) -> 
         assert [len(r.received) for r in seen.rounds] == [2]
         finding = fedleak.attack(seen, "dlm_plus", model=own_net(), steps=1, restarts=0, device="cpu")
         assert [victim.status for victim in finding.victims] == ["ok", "ok"]
+
+
+def kill_all(mark: str) -> None:
+    """SIGKILL until nothing is left: a process may be starting another at that moment, and dying takes one too."""
+    deadline = time.monotonic() + 60
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def rounds_in(recording: Path) -> int:

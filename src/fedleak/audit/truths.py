@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def save_truth(truth: Truth, folder: Path) -> None:
         "predicted": predicted,
         "entropies": list(truth.entropies),
         "twins": truth.twins,
-        "utility": list(truth.utility),
+        "utility": [value if math.isfinite(value) else None for value in truth.utility],
     }
     replace_file(folder / "truth.json", canonical(described))
 
@@ -75,7 +76,7 @@ def load_truth(folder: Path, public: PublicSet | None = None) -> Truth:
             owners=tuple(described["owners"]),
             used=used,
             test=Examples(tensors["test.inputs"], tensors["test.labels"]),
-            utility=tuple(described["utility"]),
+            utility=tuple(math.nan if value is None else float(value) for value in described["utility"]),
             correct=tensors["correct"].to(torch.float32),
             predicted={
                 (int(entry["round"]), str(entry["sender"])): tensors[f"predicted.{number}"]
