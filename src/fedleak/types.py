@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from fedleak.notebook import finding_html
+
 __all__ = [
     "Attack",
     "ClassReconstruction",
@@ -320,6 +322,9 @@ class Reconstruction:
     trace: Trace = field(default_factory=Trace)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        return finding_html(self)
+
 
 @dataclass(frozen=True, eq=False)
 class RecoveredCounts:
@@ -340,6 +345,9 @@ class LabelCounts:
     victims: tuple[RecoveredCounts, ...]
     trace: Trace = field(default_factory=Trace)
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return finding_html(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,6 +381,9 @@ class ClassReconstruction:
     trace: Trace = field(default_factory=Trace)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        return finding_html(self)
+
 
 @dataclass(frozen=True, eq=False)
 class StolenModel:
@@ -399,6 +410,9 @@ class StolenModels:
     victims: tuple[StolenModel, ...]
     trace: Trace = field(default_factory=Trace)
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return finding_html(self)
 
 
 Finding = Reconstruction | LabelCounts | ClassReconstruction | StolenModels

@@ -210,7 +210,7 @@ def test_fedsgd_without_shuffling_takes_the_batches_in_turn() -> None:
     assert [run.truth.used[(r, "client-0")].tolist() for r in (1, 2, 3, 4)] == [[0, 1], [2, 3], [4], [0, 1]]
 
 
-@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd"])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name: str) -> None:
     protocol = configure(PROTOCOLS[name], {"rounds": 2, "batch_size": 2, "participation": 0.7, "record": "all"})
     assert isinstance(protocol, FederationProtocol)
@@ -225,7 +225,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name: str) ->
     assert not close(sent(one, 1), sent(other, 1))
 
 
-@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd"])
 def test_what_is_not_disclosed_is_nowhere_in_the_transcript(name: str) -> None:
     protocol = configure(PROTOCOLS[name], {"disclose": ["lr"], "lr": 0.25, "batch_size": 2})
     run = protocol(problem(4, 4), identity, Seeds(16))

@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 import torch
-from logit_parts import CLASSES, LOGIT, SHAPE, everything, problem, quick, said
+from federation_parts import CLASSES, LOGIT, SHAPE, everything, problem, quick, said
 
 from fedleak.components import configure
 from fedleak.defenses import DPSGD, CrossDomain, Gaussian, OneShot, chain, identity

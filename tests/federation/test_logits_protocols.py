@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from logit_parts import CLASSES, LOGIT, SHAPE, everything, problem, quick, said
+from federation_parts import CLASSES, LOGIT, SHAPE, everything, problem, quick, said
 from torch import Tensor, nn
 
 from fedleak.defenses import chain, identity

@@ -22,6 +22,9 @@ LONG = 4.0
 """Seconds after which a unit of work counts as long."""
 
 
+BEFORE = ("transfer_epochs", "first_epochs")
+
+
 def _changed(part: Any, **values: Any) -> Any:
     """A component with other values, as far as it has such fields."""
     known = {field.name for field in dataclasses.fields(part)}
@@ -29,7 +32,9 @@ def _changed(part: Any, **values: Any) -> Any:
 
 
 def _short(job: FederationJob, rounds: int) -> FederationJob:
-    protocol = _changed(job.point.protocol, rounds=rounds, attacked_round=1, evaluate_every=rounds)
+    # What comes once, before the first round or the first step, would hide what a round takes.
+    once = {name: 0 for name in BEFORE if hasattr(job.point.protocol, name)}
+    protocol = _changed(job.point.protocol, rounds=rounds, attacked_round=1, evaluate_every=rounds, **once)
     return replace(job, key=f"probe-{rounds}-{job.key}", point=replace(job.point, protocol=protocol))
 
 
@@ -41,7 +46,9 @@ def estimate(
     with TemporaryDirectory() as scratch:
         probe = _Probe(Path(scratch), data_root, device)
         for job in federations:
-            seconds = probe.round_of(job) * getattr(job.point.protocol, "rounds", 1)
+            epochs = sum(getattr(job.point.protocol, name, 0) for name in BEFORE)
+            # A round of the protocols that begin with epochs of their own is about two epochs.
+            seconds = probe.round_of(job) * (getattr(job.point.protocol, "rounds", 1) + epochs / 2)
             about, most = about + seconds, most + seconds
         for trial in trials:
             if trial.choice is None:
@@ -107,7 +114,7 @@ class _Probe:
     def _attack(self, trial: Trial, steps: int) -> None:
         assert trial.choice is not None
         attack = trial.choice.attack
-        short = _changed(attack, **{_unit(attack): steps}, restarts=0, round=1, patience=0)
+        short = _changed(attack, **{_unit(attack): steps}, restarts=0, round=1, patience=0, prior_epochs=1)
         job, choice = _short(trial.federation, 1), replace(trial.choice, attack=short)
         run_trial(
             replace(trial, key=f"{trial.key}-{steps}", federation=job, choice=choice),

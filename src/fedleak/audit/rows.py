@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from fedleak.errors import RefusedError
+from fedleak.notebook import row_html
 from fedleak.types import Status
 
 __all__ = ["MAY_DIFFER", "SCHEMA", "UTILITY", "Row"]
@@ -57,6 +58,9 @@ class Row:
     def line(self) -> str:
         """One line of JSON. Keys in a fixed order, so that equal rows are equal bytes."""
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+
+    def _repr_html_(self) -> str:
+        return row_html(self)
 
     def same_result_as(self, other: Row) -> bool:
         """Equal in everything but the clock."""

@@ -218,7 +218,13 @@ def _utility_rows(trial: Trial, folder: RunFolder, device: str) -> list[Row]:
     """Test accuracy of the federation's final model, one number per test example, and how sure its models are."""
     truth = load_truth(folder.truth(trial.federation.key))
     transcript = load_transcript(folder.transcript(trial.federation.key))
-    source = provenance(trial.federation, transcript, device, {}, utility_by_round=[value for value in truth.utility if math.isfinite(value)])
+    source = provenance(
+        trial.federation,
+        transcript,
+        device,
+        {},
+        utility_by_round=[value for value in truth.utility if math.isfinite(value)],
+    )
     correct = utility(truth)
     stored = {"provenance": folder.put_json(source), "split": folder.put_json(dict(trial.federation.split))}
     if truth.entropies:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedleak.metrics.registry import METRICS, Kind, known_metrics
+from fedleak.notebook import judgement_html
 
 __all__ = ["Judgement", "Scores", "asked_of"]
 
@@ -40,6 +41,9 @@ class Judgement:
     unavailable: dict[str, str] = field(default_factory=dict)
     more: dict[str, Tensor] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        return judgement_html(self)
 
 
 def asked_of(kind: Kind, metrics: Iterable[str]) -> tuple[str, ...]:
