@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from command_line import Answer, fedleak
 from fedleak.audit.toml import dumps
+from fedleak.commands.rules import in_words
 
 SPEC = {
     "data": {"name": "orl", "size": 8, "clients": 3},
@@ -173,6 +175,32 @@ def test_list_and_show_every_kind(run: Run, kind: str) -> None:
         assert run("show", kind[:-1], entry["name"]).code == 0
         assert run("show", kind[:-1], entry["name"], "--json").json["name"] == entry["name"]
     assert set(run("list", "--json").json) >= {kind}
+
+
+def test_show_says_rules_in_words_and_unfolds_inner_tables(run: Run) -> None:
+    shown = run("show", "dataset", "orl").out
+    assert "clients = 10  [a whole number above 0]" in shown
+    assert "partition = 'iid'  [iid or by_class or dirichlet or by_writer]" in shown
+    assert "public.targets = None" in shown
+    assert "{" not in shown
+    attack = run("show", "attack", "dlm_plus").out
+    assert "restarts = " in attack
+    assert "[a whole number at least 0]" in attack
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "number", "minimum": 0, "exclusiveMaximum": 1}, "a number at least 0 and below 1"),
+        ({"type": "array", "items": {"type": "integer"}}, "a list, each a whole number"),
+        ({"anyOf": [{"$ref": "#/$defs/PublicSpec"}, {"type": "null"}]}, "a table, see below, or none"),
+        ({"const": "paper"}, "paper"),
+        ({"type": "object"}, "a table"),
+        ({}, "any value"),
+    ],
+)
+def test_rules_in_words(schema: dict[str, Any], words: str) -> None:
+    assert in_words(schema) == words
 
 
 def test_show_spec_default_is_a_specification(run: Run) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from fedleak.audit.registry import KINDS, did_you_mean, lookup, registry
 from fedleak.audit.spec import default_spec_text
 from fedleak.commands.output import print_json, say
+from fedleak.commands.rules import in_words
 from fedleak.components import parameters
 from fedleak.errors import RefusedError
 from fedleak.reproduction import load_table, table_names
@@ -102,9 +103,10 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
     entry = describe(plural, name)
     part = None if plural == "tables" else lookup(plural, name)
     if plural == "datasets":
-        from fedleak.data import DataSpec
+        from fedleak.data import DataSpec, PublicSpec
 
-        entry["parameters"] = parameters(DataSpec)
+        inner = {f"public.{key}": value for key, value in parameters(PublicSpec).items()}
+        entry["parameters"] = {**parameters(DataSpec), **inner}
     elif part is not None and dataclasses.is_dataclass(part) and isinstance(part, type):
         entry["parameters"] = parameters(part)
     if as_json:
@@ -116,8 +118,7 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
         if key not in ("parameters", "name", "summary"):
             say(f"{key}: {_cell(value)}")
     for key, value in entry.get("parameters", {}).items():
-        rules = {k: v for k, v in value.items() if k not in ("title", "default", "description", "type")}
-        words = "" if not rules else f"  {rules}"
         default = f" = {value['default']!r}" if "default" in value else " (required)"
-        say(f"  {key}{default}{words}{'  ' + value['description'] if 'description' in value else ''}")
+        described = f": {value['description']}" if "description" in value else ""
+        say(f"  {key}{default}  [{in_words(value)}]{described}")
     return 0
