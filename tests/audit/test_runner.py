@@ -17,9 +17,11 @@ from fedleak.audit.rows import MAY_DIFFER, Row
 from fedleak.audit.runner import run_audit
 from fedleak.audit.spec import make_spec
 from fedleak.audit.store import RunFolder
+from fedleak.audit.truths import load_truth
 from fedleak.components import configure, parameters
 from fedleak.errors import RefusedError
 from fedleak.files import locked
+from fedleak.transcript import load_transcript
 from fedleak.types import RecoveredCounts, Weights
 
 
@@ -172,8 +174,6 @@ def test_the_attack_gives_the_same_bits_when_the_truth_is_gone(tmp_path: Path) -
     """The truth is deleted before the attack; nothing changes."""
     import shutil
 
-    from fedleak.transcript import load_transcript
-
     told = ["samples", "batch_size", "epochs", "lr", "momentum", "label_counts", "unique_labels"]
     run(tmp_path, {**SMALL, "defenses": [], "attacks": [], "protocol": {**SMALL["protocol"], "disclose": told}})
     transcript = load_transcript(next((tmp_path / "transcripts").iterdir()))
@@ -209,3 +209,23 @@ class OwnNet(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.body(inputs)
+
+
+def test_the_evaluator_knows_whom_unlabelled_public_images_show(tmp_path: Path) -> None:
+    public = {"targets": 4, "drop_twins": True, "labels": False}
+    tables = {
+        "data": {"name": "orl", "size": 8, "clients": 2, "test_fraction": 0.2, "public": public},
+        "model": {"name": "mlp", "hidden": 4},
+        "protocol": {"name": "dsfl", "rounds": 1, "epochs": 1, "public_epochs": 1},
+        "attacks": [],
+    }
+    run_audit(make_spec(tables), tmp_path, data_root=Path("nowhere"), jobs=1)
+    seen = load_transcript(next((tmp_path / "transcripts").iterdir())).setup.public
+    assert seen is not None
+    assert seen.labels is None
+    truth = load_truth(next((tmp_path / "truths").iterdir()), seen)
+    assert truth.public is not None
+    assert truth.public.labels is not None
+    assert len(torch.unique(truth.public.labels)) == 40
+    clean = truth.public.domains == 0
+    assert int(truth.public.labels[clean].min()) == 4, "clean faces are of people who are no targets"

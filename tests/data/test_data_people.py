@@ -179,6 +179,14 @@ def test_without_public_labels_only_the_targets_are_classes(root: Path) -> None:
         assert torch.equal(examples.inputs, labelled.clients[name].inputs)
     assert data.manifest.public is not None
     assert data.manifest.public["targets"] == list(labelled.targets)
+    # The evaluator still knows whom the public images show: the private people first, then the others.
+    assert labelled.public_labels is None
+    assert data.public_labels is not None
+    assert labelled.public is not None
+    assert labelled.public.labels is not None
+    others = sorted(set(labelled.public.labels.tolist()) - set(labelled.targets))
+    numbered = [*labelled.targets, *others]
+    assert [numbered[label] for label in data.public_labels.tolist()] == labelled.public.labels.tolist()
 
 
 def test_only_some_people_and_at_most_some_photos_of_each(root: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from fedleak.audit.device import on_device
 from fedleak.audit.plan import FederationJob, Trial
@@ -37,6 +38,7 @@ from fedleak.transcript import load_transcript, save_transcript
 from fedleak.types import (
     Finding,
     Progress,
+    Recording,
     RecoveredClasses,
     RecoveredCounts,
     RecoveredImages,
@@ -84,11 +86,21 @@ def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, 
         recording = job.point.protocol(
             problem, chain(*job.arm.defenses), seeds.under("federation"), progress=progress, device=device
         )
+    recording = _told_whom(recording, data.public_labels)
     # The truth first: a transcript on disk means that the federation is finished.
     with replace_folder(folder.truth(job.key)) as temporary:
         save_truth(recording.truth, temporary)
     with replace_folder(folder.transcript(job.key)) as temporary:
         save_transcript(recording.transcript, temporary)
+
+
+def _told_whom(recording: Recording, labels: Tensor | None) -> Recording:
+    """The evaluator knows whom the public images show, also where server and clients do not. (A defense may have
+    dropped some of the images: then nobody does.)"""
+    truth = recording.truth
+    if labels is None or truth.public is None or len(truth.public) != len(labels):
+        return recording
+    return replace(recording, truth=replace(truth, public=replace(truth.public, labels=labels)))
 
 
 def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: Progress = silent) -> list[Row]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedleak.components import resolved
@@ -44,6 +45,9 @@ class FederatedData:
     public: PublicSet | None = None
     targets: tuple[int, ...] = ()
     twins: int = 0
+    public_labels: Tensor | None = None
+    """Whom the public images show, where `public` does not say so: for the evaluator. Private people first, numbered as
+    the clients number them, then the others."""
 
 
 def load(spec: DataSpec, root: Path, seeds: Seeds) -> FederatedData:
@@ -108,7 +112,15 @@ def split(spec: DataSpec, dataset: Dataset, seeds: Seeds, other: Dataset | None 
         public=None if spec.public is None else public_set(spec, dataset, other, division, shape, classes, streams),
         targets=targets,
         twins=division.twins,
+        public_labels=None if numbers is None else _whom(spec, dataset, division, numbers),
     )
+
+
+def _whom(spec: DataSpec, dataset: Dataset, division: Division, private: tuple[int, ...]) -> Tensor:
+    labels = wanted_labels(spec, dataset.train, dataset.classes)
+    shown = torch.cat([labels[part.index] for part in division.public])
+    others = sorted(set(shown.tolist()) - set(private))
+    return renumbered(shown, (*private, *others))
 
 
 def _divided(spec: DataSpec, dataset: Dataset, streams: Seeds, other: Dataset | None) -> Division:
