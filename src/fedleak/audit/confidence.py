@@ -27,13 +27,14 @@ __all__ = ["AGREED_DB", "UNEXPLAINED", "Confidence", "Run", "compared", "confide
 UNEXPLAINED, AGREED_DB = 0.1, 20.0
 """What is believed: less than this share of the objective on noise, and starts that agree to more than this many dB.
 
-Chosen on what DLM+ (30 to 40 steps) made of 212 pictures: ORL faces at 16x16, smooth and random ones at 8x8; a small
-convolutional network and a small ResNet; one or two pictures a client; plain updates, updates with noise of 0.03 to 3
-times their length, 5 to 40 local steps, and noise alone. Believed were 77 of the 112 that show the private picture (20
-dB or more) and 1 of the 100 that do not (it was at 19.5 dB), among these none of 32 from noise alone. On 136 pictures
-of seeds that had no part in the choice: 49 of 66 that show it, and 0 of 70 that do not, so that the rate of false
-belief is under 4.2 % with a confidence of 95 %. What is not believed is often right all the same: where one start in
-two fails, nothing is said. Other attacks were not measured; an objective with a strong prior in it is another scale.
+Chosen on what DLM+ (30 to 40 steps) made of 182 pictures; 30 more of the same run are in the count. ORL faces at
+16x16, smooth and random ones at 8x8; a small convolutional network and a small ResNet; one or two pictures a client;
+plain updates, updates with noise of 0.03 to 3 times their length, 5 to 40 local steps, and noise alone. Believed were
+77 of the 112 that show the private picture (20 dB or more) and 1 of the 100 that do not (it was at 19.5 dB), among
+these none of 32 from noise alone. On 136 pictures of seeds that had no part in the choice: 49 of 66 that show it, and
+0 of 70 that do not, so that the rate of false belief is under 4.2 % with a confidence of 95 %. What is not believed
+is often right all the same: where one start in two fails, nothing is said. Other attacks were not measured; an
+objective with a strong prior in it is another scale.
 """
 
 Run = Callable[[Transcript, int], Any]
