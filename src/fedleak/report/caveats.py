@@ -56,12 +56,16 @@ def _luck(worst: Summary) -> str:
         if worst.kind == "images"
         else cases(round(null.mean * worst.images), worst.images)
     )
-    who = (
-        "The messages of a client that never held the class yield"
-        if null.name == "other_client"
-        else ("Somebody who saw nothing of what was sent reaches")
+    if null.name == "other_client":
+        # From the public images of the same people, or from the owner through what the server sends to everybody.
+        return (
+            f"The messages of a client that never held the class yield {reach} (other client): what lies above that is "
+            "what the owner's own messages add."
+        )
+    return (
+        f"Somebody who saw nothing of what was sent reaches {reach} ({null.name.replace('_', ' ')}): "
+        "only what lies above that is a leak."
     )
-    return f"{who} {reach} ({null.name.replace('_', ' ')}): only what lies above that is a leak."
 
 
 def _few(worst: Summary) -> str:
