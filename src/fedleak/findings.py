@@ -129,7 +129,8 @@ class ClassReconstruction:
 class StolenModel:
     """A model that imitates one client's: the network, its weights after the attacked round, and what it is fed.
 
-    `history` is (round, weights) after every round on the way, the last included.
+    `history` is (round, weights) after every round on the way, the last included. Weights are on the device that the
+    attack ran on.
     """
 
     sender: str

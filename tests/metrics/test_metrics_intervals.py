@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -172,6 +173,35 @@ def test_a_mixed_share_is_the_cluster_bootstrap() -> None:
     where = [(0, i) for i in range(8)]
     values = [1.0, 0.0] * 4
     assert share_interval(values, where, rng=1) == interval(values, where, rng=1)
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (-1.0, 0.0, 1.0)])
+def test_many_images_of_few_values_are_drawn_as_counts(values: tuple[float, ...]) -> None:
+    """Uneven clusters, and the closed form of the variance that holds for single images too."""
+    rng = np.random.default_rng(4)
+    sizes = {(0, "a"): 300, (0, "b"): 250, (1, "a"): 400}
+    drawn = {at: rng.choice(values, size) for at, size in sizes.items()}
+    where = [at for at, size in sizes.items() for _ in range(size)]
+    means = bootstrap_means(np.concatenate(list(drawn.values())).tolist(), where, draws=20_000, rng=5)
+    assert means.shape == (20_000,)
+    assert means.min() >= min(values)
+    assert means.max() <= max(values)
+    alone = drawn[1, "a"]
+    one = bootstrap_means(alone.tolist(), [(1, "a")] * 400, draws=20_000, rng=5)
+    assert one.mean() == pytest.approx(alone.mean(), abs=4 * np.sqrt(alone.var() / 400 / 20_000))
+    assert one.var() == pytest.approx(alone.var() / 400, rel=0.04)
+    # A client of its own seed and one of two, image by image, against the same by counts.
+    a, b, c = (drawn[at].mean() for at in sizes)
+    expected = []
+    for seeds in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        pools = [[(a, 300), (b, 250)] if seed == 0 else [(c, 400)] for seed in seeds]
+        choices = [one for pool in pools for one in ([pool, pool] if len(pool) == 2 else [pool])]
+        expected.append(np.mean([_ratio(picked) for picked in itertools.product(*choices)]))
+    assert means.mean() == pytest.approx(np.mean(expected), abs=0.004)
+
+
+def _ratio(picked: tuple[tuple[float, int], ...]) -> float:
+    return sum(mean * n for mean, n in picked) / sum(n for _, n in picked)
 
 
 def test_errors() -> None:

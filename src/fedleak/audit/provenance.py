@@ -39,6 +39,7 @@ def provenance(
         "versions": versions(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu ({platform.machine()})",
         "threads": 1,
+        "precision": _precision(device),
         "federation": job.key,
         "rounds": getattr(job.point.protocol, "rounds", 1),
         "split": _split(job.split),
@@ -51,6 +52,15 @@ def provenance(
         "notes": json.loads(json.dumps(dict(notes), default=str)),
         **more,
     }
+
+
+def _precision(device: str) -> str:
+    """How products are rounded: torch's convolutions are not exact to float32 on a GPU unless they are told to be."""
+    if not device.startswith("cuda"):
+        return "float32"
+    kinds = ("convolutions", torch.backends.cudnn.allow_tf32), ("products", torch.backends.cuda.matmul.allow_tf32)
+    said = ", ".join(f"{kind} in {'tf32' if rounded else 'float32'}" for kind, rounded in kinds)
+    return f"{said}; where an attack has a setting for it, that holds"
 
 
 def _split(manifest: Mapping[str, Any]) -> dict[str, Any]:

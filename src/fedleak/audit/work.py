@@ -249,7 +249,8 @@ def _utility_rows(trial: Trial, folder: RunFolder, device: str) -> list[Row]:
 
 
 def _on_cpu(victim: Judged) -> Judged:
-    """Where it is judged. Pictures of classes stay: comparing all with all is work for the device they are on."""
+    """Where it is judged. Pictures of classes and copies of models stay: comparing all with all, and thousands of
+    test pictures after every round, are work for the device they are on."""
     if not isinstance(victim, RecoveredImages):
         return victim
     labels = None if victim.labels is None else victim.labels.cpu()

@@ -18,7 +18,7 @@ from fedleak.commands.output import print_json, say, warn
 from fedleak.data import data_root
 from fedleak.errors import DataError
 from fedleak.report import build_report
-from fedleak.reproduction import Cell, Evidence, Table, cells, draw_figures, load_table, loss_factors
+from fedleak.reproduction import Cell, Evidence, Table, cells, compared, draw_figures, load_table, loss_factors
 
 __all__ = ["reproduce_command"]
 
@@ -28,6 +28,7 @@ def reproduce_command(
     *,
     scale: str,
     seeds: int | None,
+    panels: Sequence[str],
     changes: Sequence[str],
     data: str | None,
     out: Path | None,
@@ -39,7 +40,7 @@ def reproduce_command(
     if name is None:
         return list_command("tables", as_json=as_json)
     table = load_table(name)
-    parts = table.parts(scale)
+    parts = table.parts(scale, panels)
     out = out or Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
     rows: list[Row] = []
     folders: list[Path] = []
@@ -71,6 +72,7 @@ def reproduce_command(
         raise DataError(f"{name}: no panel has its data ({'; '.join(entry['reason'] for entry in absent)})")
     evidence = Evidence(folders, factors)
     found, failed = cells(name, table, rows, evidence)
+    found += compared(name, table, rows, evidence)
     failed = [*absent, *failed]
     drawn = draw_figures(table, found, rows, evidence, out)
     if as_json:

@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 _CHUNK = 2_000_000
+_MANY, _FEW = 200, 16
+"""From so many images of a client on, with at most so many different values, their counts are drawn."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,9 @@ class _Table:
         return tuple(name for name, there in several.items() if there)
 
     def resampled_means(self, draws: int, rng: np.random.Generator) -> Floats:
+        values = np.unique(self.block) if self.block.shape[2] >= _MANY else self.block.ravel()
+        if len(values) <= _FEW:
+            return self._means_by_counts(values, draws, rng)
         at_once = max(1, _CHUNK // self.block.size)
         parts = [self._means(min(at_once, draws - done), rng) for done in range(0, draws, at_once)]
         return np.concatenate(parts)
@@ -175,6 +180,25 @@ class _Table:
         drawn = self.block[seed[..., None], client[..., None], image] * (np.arange(longest) < image_count)
         means: Floats = drawn.sum(axis=(1, 2, 3)) / image_count.sum(axis=(1, 2, 3))
         return means
+
+    def _means_by_counts(self, values: Floats, draws: int, rng: np.random.Generator) -> Floats:
+        """The same distribution for a few values, such as right and wrong: drawing n images with replacement is
+        drawing how often each value comes, a multinomial. A thousand times cheaper with thousands of images."""
+        seeds, widest, longest = self.block.shape
+        there = np.arange(longest) < self.images[..., None]
+        held = np.stack([((self.block == value) & there).sum(axis=2) for value in values], axis=-1)
+        seed = rng.integers(0, seeds, size=(draws, seeds, 1))
+        client_count = self.clients[seed]
+        client = (rng.random((draws, seeds, widest)) * client_count).astype(np.int64)
+        left = np.where(np.arange(widest) < client_count, self.images[seed, client], 0)
+        total, number = np.zeros(draws), left.sum(axis=(1, 2))
+        others = self.images[seed, client]
+        for at, value in enumerate(values):
+            own = held[seed, client, at]
+            count = rng.binomial(left, np.divide(own, others, out=np.zeros(own.shape), where=others > 0))
+            total += value * count.sum(axis=(1, 2))
+            left, others = left - count, others - own
+        return total / number
 
 
 def _numpy(rng: torch.Generator | int) -> np.random.Generator:

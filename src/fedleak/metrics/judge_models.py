@@ -55,7 +55,9 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
 
 
 def _predicted(found: StolenModel, weights: Weights, test: Examples) -> Tensor:
-    classes = int(list(weights.tensors.values())[-1].shape[0])  # a network of fedleak ends in its head
-    module = build_model(found.model, tuple(test.inputs.shape[1:]), classes).eval()
-    values = {name: value.detach().cpu() for name, value in {**weights.tensors, **weights.buffers}.items()}
-    return predict(Network(module), values, found.normalisation.apply(test.inputs)).argmax(dim=-1)
+    """On the device that the weights are on: after every round thousands of pictures, more work than the theft."""
+    head = list(weights.tensors.values())[-1]  # a network of fedleak ends in it
+    module = build_model(found.model, tuple(test.inputs.shape[1:]), int(head.shape[0])).to(head.device).eval()
+    values = {name: value.detach() for name, value in {**weights.tensors, **weights.buffers}.items()}
+    inputs = found.normalisation.apply(test.inputs).to(head.device)
+    return predict(Network(module), values, inputs).argmax(dim=-1).cpu()

@@ -1,6 +1,7 @@
 """Published tables as data: run the experiment behind one and print their numbers beside ours."""
 
 from fedleak.reproduction.cells import Cell, cells
+from fedleak.reproduction.comparisons import compared
 from fedleak.reproduction.evidence import Evidence, loss_factors
 from fedleak.reproduction.figures import draw_figures
 from fedleak.reproduction.table import Figure, Published, Table, load_table, table_names
@@ -12,6 +13,7 @@ __all__ = [
     "Published",
     "Table",
     "cells",
+    "compared",
     "draw_figures",
     "load_table",
     "loss_factors",

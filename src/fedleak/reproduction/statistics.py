@@ -94,6 +94,12 @@ def _best_round(row: Row, evidence: Evidence) -> Numbers:
     return [] if best is None else [100.0 * float(best)]
 
 
+def _gap(row: Row, evidence: Evidence) -> Numbers:
+    """By how much the victim is better than its copy, test example by test example, in points."""
+    victim, copy = row.scores.get("victim_accuracy", []), row.scores.get("attack_accuracy", [])
+    return [100.0 * (theirs - ours) for theirs, ours in zip(victim, copy, strict=True)]
+
+
 FACES: dict[str, Statistic] = {
     "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
     # To the mean private image of the label, at the final round.
@@ -136,6 +142,8 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
         "victim_accuracy": _plain("victim_accuracy", 100.0, one=100.0),
         "fidelity": _plain("fidelity", 100.0, one=100.0),
+        "gap": Statistic(_gap, ("victim_accuracy", "attack_accuracy")),
+        # An upper bound, and called so in the notes of every table that prints it.
         "best_accuracy": Statistic(_best_round, ("attack_accuracy",)),
         # Of each test example the share of the clients that are right: not successes and failures.
         "utility": Statistic(lambda row, _: [100.0 * v for v in row.scores.get("utility", [])], of_federation=True),

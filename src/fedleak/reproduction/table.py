@@ -6,6 +6,7 @@ group_by                      the keys of a row's `where` that make a cell; alwa
 [rename]                      a swept path to the short name it has in a cell: "protocol.epochs" = "E"
 [published_for]               the paper's numbers stand only beside these values, e.g. dataset = ["mnist"]
 [[published]]                 where = {attack = "dlg"} and the paper's number of each statistic
+[[paired]], [[matched]]       differences within the same federations, as cells (see comparisons.py)
 [[figure]]                    what to draw from the run (see figures.py)
 [spec]                        an audit specification, shared by all scales
 [panel.NAME]                  laid over it for one part of the experiment; every part is a run of its own
@@ -16,7 +17,7 @@ group_by                      the keys of a row's `where` that make a cell; alwa
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from fedleak.audit.registry import did_you_mean
 from fedleak.audit.toml import merged
 from fedleak.errors import FedleakError, RefusedError
 
-__all__ = ["Figure", "Published", "Table", "load_table", "table_names"]
+__all__ = ["Figure", "Matched", "Paired", "Published", "Table", "load_table", "table_names"]
 
 
 class Published(BaseModel):
@@ -59,6 +60,30 @@ class Figure(BaseModel):
     log_y: bool = False
 
 
+class Paired(BaseModel):
+    """A cell for every value of `key` but `against`: by how much its `metric` is higher, example by example.
+
+    `published` is the difference of the paper's two numbers, where both are given.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    metric: str = "attack_accuracy"
+    key: str = "attack"
+    against: str | int
+
+
+class Matched(BaseModel):
+    """A cell for every one of `others` and every level: how much less test accuracy the defense `cheap` costs than it
+    where `attack` gets the same from both (privacy loss = level), seed by seed, in points."""
+
+    model_config = ConfigDict(extra="forbid")
+    cheap: str
+    others: list[str]
+    attack: str
+    levels: list[float]
+
+
 class Table(BaseModel):
     """One published table or figure."""
 
@@ -71,6 +96,8 @@ class Table(BaseModel):
     rename: dict[str, str] = {}
     published_for: dict[str, list[Any]] = {}
     published: list[Published] = []
+    paired: list[Paired] = []
+    matched: list[Matched] = []
     figures: list[Figure] = Field(default=[], alias="figure")
     spec: dict[str, Any]
     panels: dict[str, dict[str, Any]] = Field(default={}, alias="panel")
@@ -91,11 +118,15 @@ class Table(BaseModel):
         plain = {key: value for key, value in where.items() if key not in self.rename}
         return {**plain, **{short: where[path] for path, short in self.rename.items() if path in where}}
 
-    def parts(self, scale: str) -> dict[str, tuple[dict[str, Any], dict[str, Any] | None]]:
+    def parts(self, scale: str, only: Sequence[str] = ()) -> dict[str, tuple[dict[str, Any], dict[str, Any] | None]]:
         """Panel name to (specification, the same on the data that stands in where a data set is missing).
 
-        A table without panels is one part, named "".
+        A table without panels is one part, named "". `only` names the panels that are wanted; none: all.
         """
+        for name in only:
+            if name not in self.panels:
+                known = f"choose from {', '.join(self.panels)}" if self.panels else "this table has none"
+                raise RefusedError(f"panel={name!r}: {known}{did_you_mean(name, self.panels)}")
         if scale not in self.scales:
             known = ", ".join(self.scales)
             raise RefusedError(f"scale={scale!r}: choose one of {known}{did_you_mean(scale, self.scales)}")
@@ -103,6 +134,8 @@ class Table(BaseModel):
         instead, own = over.pop("instead", None), over.pop("panel", {})
         found = {}
         for name, panel in (self.panels or {"": {}}).items():
+            if only and name not in only:
+                continue
             wanted = merged(merged(merged(self.spec, over), panel), own.get(name, {}))
             found[name] = (wanted, None if instead is None else _standing_in(wanted, instead))
         return found

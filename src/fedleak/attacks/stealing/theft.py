@@ -168,7 +168,7 @@ def _note(
     if not math.isfinite(apart):
         one.diverged = f"the imitation diverged in round {now}; lower lr, which is {settings.lr:g}"
         return
-    parameters, buffers = ({n: v.cpu() for n, v in part.items()} for part in stack.weights(k))
+    parameters, buffers = stack.weights(k)
     if not settings.history:
         one.history.clear()
     one.history.append((now, Weights(parameters, buffers)))
