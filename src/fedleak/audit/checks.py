@@ -25,8 +25,9 @@ class Findings:
     def add(self, path: str, message: str) -> None:
         self._problems.setdefault((path, message), Problem(path, message))
 
-    def paths_of_parents(self) -> set[str]:
-        return {path.rpartition(".")[0] for path, _ in self._problems}
+    def troubled(self) -> set[str]:
+        """The paths with a problem, and those right above one."""
+        return {at for path, _ in self._problems for at in (path, path.rpartition(".")[0])}
 
     def raise_if_any(self) -> None:
         if self._problems:

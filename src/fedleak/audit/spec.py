@@ -271,7 +271,7 @@ def _every_attack_has_a_use(tables: Mapping[str, Any], points: Sequence[Point], 
     protocols = sorted({point.protocol_name for point in points})
     for number, entry in enumerate(given):
         name = str(entry.get("name")) if isinstance(entry, Mapping) else ""
-        if name in registry("attacks") and name not in used and f"attacks.{number}" not in found.paths_of_parents():
+        if name in registry("attacks") and name not in used and f"attacks.{number}" not in found.troubled():
             reads = ", ".join(kind.__name__.lower() for kind in registry("attacks")[name].reads)
             sends = ", ".join(sorted({point.protocol.sends.__name__.lower() for point in points}))
             found.add(

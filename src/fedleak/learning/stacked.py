@@ -51,6 +51,9 @@ ON_CUDA: Mode = "streams"
 
 STREAMS = 16
 
+CHANNELS_LAST_ON = frozenset({"cpu"})
+"""Kinds of device on which pictures are laid out channels last for networks that pool (see layout.py)."""
+
 
 class Stack:
     """Networks of one architecture with stacked parameters. `modules` are live copies of what was given."""
@@ -82,7 +85,7 @@ class Stack:
         rule = Rule(optimiser, lr, weight_decay, betas, epsilon, momentum)
         self._optimisers = [Optimiser(rule, list(module.parameters())) for module in self.modules]
         self._template = copy.deepcopy(self.modules[0])
-        slow = self.device.type == "cpu" and channels_first_is_slow(self.modules[0])
+        slow = self.device.type in CHANNELS_LAST_ON and channels_first_is_slow(self.modules[0])
         self._laid_out = channels_last if slow else as_given
         self._streams: list[Any] = []
         self._replay = StepReplay(self._together)
