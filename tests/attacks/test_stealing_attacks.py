@@ -24,6 +24,7 @@ from attacks.stealing_parts import (
 )
 from fedleak.attacks.stealing.adamsa import AdaMSA
 from fedleak.attacks.stealing.msa import MSA
+from fedleak.audit.work import attack_transcript
 from fedleak.components import configure, resolved
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Network, predict
@@ -85,6 +86,19 @@ def test_with_one_round_adamsa_is_msa() -> None:
     msa, ada = stolen(MSA(**QUICK), seen), stolen(AdaMSA(**QUICK), seen)
     assert all(equal(a, b) for a, b in zip(msa.victims, ada.victims, strict=True))
     assert "AdaMSA is MSA" in ada.notes["history"]
+
+
+def test_the_runner_lets_both_recipes_draw_the_same() -> None:
+    """Or a gap between them in a single round, where the paper prints one, would be luck."""
+    seen = steady(rounds=1)
+    msa, _ = attack_transcript(MSA(**QUICK), "msa", seen, 7, "cpu")
+    ada, _ = attack_transcript(AdaMSA(**QUICK), "adamsa", seen, 7, "cpu")
+    other, _ = attack_transcript(MSA(**QUICK), "msa", seen, 8, "cpu")
+    assert isinstance(msa, StolenModels)
+    assert isinstance(ada, StolenModels)
+    assert isinstance(other, StolenModels)
+    assert equal(msa.victims[0], ada.victims[0])
+    assert not equal(msa.victims[0], other.victims[0])
 
 
 def test_without_history_adamsa_is_msa() -> None:
