@@ -15,7 +15,7 @@ from fedleak.audit.rows import Row
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import arms_of
 from fedleak.report.frontier import Setting, area, family_of, frontier_panels, frontiers, pareto, recommend
-from fedleak.report.matched import cost_at, curves_by_seed, matched_difference, paired_gain
+from fedleak.report.matched import cost_at, curves_by_seed, matched_difference
 from fedleak.report.page import _environment
 from fedleak.report.tables import summary
 
@@ -212,22 +212,3 @@ def test_the_difference_at_matched_privacy_loss_by_hand() -> None:
     assert found.low == pytest.approx(0.05)
     assert found.high == pytest.approx(0.15)
     assert matched_difference(costly, cheap, 0.1) is None
-
-
-def test_the_gain_of_an_attack_is_paired_by_victim_and_example(make_row: Make) -> None:
-    """Seeds differ by 0.6 in how easy they are and not at all in the gain: the interval does not see the difference."""
-    made = []
-    for seed in range(4):
-        easy = 0.8 if seed % 2 else 0.2
-        for attack, share in (("msa", easy), ("adamsa", easy + 0.1)):
-            where = {"attack": attack, "seed": seed, "client": "client-0"}
-            made.append(make_row(where, {"attack_accuracy": shares(share, 100)}))
-    found = paired_gain(made, "adamsa", "msa")
-    assert found is not None
-    assert found.mean == pytest.approx(0.1)
-    assert found.high - found.low < 0.15
-    assert found.n == 400
-    reverse = paired_gain(made, "msa", "adamsa")
-    assert reverse is not None
-    assert reverse.mean == pytest.approx(-0.1)
-    assert paired_gain(made, "adamsa", "pli") is None

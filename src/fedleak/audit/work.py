@@ -141,7 +141,7 @@ def attack_transcript(
     weights = bool(first) and isinstance(first[0].payload, Weights)
     needs = attack.needs | (attack.needs_from_weights if weights else frozenset())
     told = on_device(transcript.granting(needs), device)
-    finding = attack(told, rng=Seeds(seed).generator("attack", name), progress=progress)
+    finding = attack(told, rng=Seeds(seed).generator("attack", getattr(attack, "draws_as", name)), progress=progress)
     return finding, tuple(sorted(needs))
 
 

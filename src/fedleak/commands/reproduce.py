@@ -60,8 +60,8 @@ def reproduce_command(
             # A panel whose data set is not there is left out and listed; the others run.
             if len(parts) == 1:
                 raise
-            absent.append({"where": {"panel": panel}, "reason": str(problem).splitlines()[0]})
-            display.note(absent[-1]["reason"])
+            absent.append({"where": table.renamed({"panel": panel}), "reason": " ".join(str(problem).split())})
+            display.note(str(problem).splitlines()[0])
             continue
         folders.append(folder)
         factors.update(loss_factors(spec))

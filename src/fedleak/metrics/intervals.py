@@ -162,8 +162,7 @@ class _Table:
         return tuple(name for name, there in several.items() if there)
 
     def resampled_means(self, draws: int, rng: np.random.Generator) -> Floats:
-        values = np.unique(self.block) if self.block.shape[2] >= _MANY else self.block.ravel()
-        if len(values) <= _FEW:
+        if self.block.shape[2] >= _MANY and len(values := np.unique(self.block)) <= _FEW:
             return self._means_by_counts(values, draws, rng)
         at_once = max(1, _CHUNK // self.block.size)
         parts = [self._means(min(at_once, draws - done), rng) for done in range(0, draws, at_once)]
@@ -198,7 +197,8 @@ class _Table:
             count = rng.binomial(left, np.divide(own, others, out=np.zeros(own.shape), where=others > 0))
             total += value * count.sum(axis=(1, 2))
             left, others = left - count, others - own
-        return total / number
+        means: Floats = total / number
+        return means
 
 
 def _numpy(rng: torch.Generator | int) -> np.random.Generator:

@@ -1,4 +1,4 @@
-"""Comparisons that are paired: two defenses at the same privacy loss seed by seed, two attacks on the same victims."""
+"""Two defenses at the same privacy loss, seed by seed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 from fedleak.audit.rows import UTILITY, Row
-from fedleak.metrics.intervals import Interval, interval, paired_difference
+from fedleak.metrics.intervals import Interval, interval
 from fedleak.report.frontier import family_of
 from fedleak.report.tables import is_defended, utility_rows
 
-__all__ = ["Curve", "cost_at", "curves_by_seed", "matched_difference", "paired_gain"]
+__all__ = ["Curve", "cost_at", "curves_by_seed", "matched_difference"]
 
 Curve = Sequence[tuple[float, float]]
 """(utility loss, privacy loss) of every strength of one family of defenses, the undefended arm included."""
@@ -81,26 +81,6 @@ def matched_difference(costly: Mapping[Any, Curve], cheap: Mapping[Any, Curve], 
     if not found:
         return None
     return interval(list(found.values()), [(seed, seed) for seed in found], rng=BOOTSTRAP_SEED)
-
-
-def paired_gain(rows: Iterable[Row], attack: str, baseline: str, metric: str = "attack_accuracy") -> Interval | None:
-    """How much better one attack does than another: the mean difference with its 95 % interval, paired by federation,
-    victim and example. The rows are of one setting, over seeds and clients; None where no victim met both attacks.
-
-    The federations behind a seed and a client are the same, so what they differ in cancels.
-    """
-    scores: dict[str, dict[tuple[Any, Any], Sequence[float]]] = {attack: {}, baseline: {}}
-    for row in rows:
-        name = str(row.where.get("attack"))
-        if name in scores and row.scores.get(metric):
-            scores[name][row.where.get("seed"), row.where.get("client")] = row.scores[metric]
-    pairs = [
-        (victim, one, scores[baseline][victim]) for victim, one in scores[attack].items() if victim in scores[baseline]
-    ]
-    a = [value for _, one, _ in pairs for value in one]
-    b = [value for _, _, other in pairs for value in other]
-    clusters = [victim for victim, one, _ in pairs for _ in one]
-    return paired_difference(a, b, clusters, rng=BOOTSTRAP_SEED) if pairs else None
 
 
 def _defense(row: Row) -> str:

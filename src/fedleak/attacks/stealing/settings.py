@@ -28,6 +28,8 @@ PAPER_OPEN: Mapping[str, Any] = {"lr": 0.01, "batch_size": 256}
 class StealingSettings:
     """Settings of the imitation. The defaults are the preset "strong"; values that are given win over a preset."""
 
+    draws_as: ClassVar[str] = "stealing"
+    """All recipes draw the same first weights and batches: on one victim two of them differ by the recipe alone."""
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"strong": {}, "paper": PAPER, "paper_open": PAPER_OPEN}
 
     preset: Preset = "strong"
