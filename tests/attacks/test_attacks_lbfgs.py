@@ -184,3 +184,37 @@ def test_max_step_bounds_the_root_mean_square_of_every_step() -> None:
     steps = torch.stack([(b - a).square().mean().sqrt() for a, b in pairwise(seen)])
     assert steps.max() <= 0.01 * (1 + 1e-9)
     assert (steps > 0.0099).any()
+
+
+@pytest.mark.parametrize("factor", [1.0, 1000.0])
+def test_where_the_curvature_is_negative_the_step_grows_with_the_objective(factor: float) -> None:
+    """By hand, on -factor x^2 / 2 from x = 3: the first step is min(1, 1 / |slope|) times the slope, a step of 1 for
+    both factors. Its pair has negative curvature and is not remembered, so the next step is the slope itself, factor
+    times x: to 4 + 4 for a factor of 1, a thousand times as far for 1000. torch does the same."""
+
+    def hill(x: Tensor) -> Tensor:
+        return -factor * (x**2).sum(dim=-1) / 2
+
+    ours = LBFGS(inner=1, tolerance_grad=0.0, tolerance_change=0.0)
+    points = torch.tensor([[3.0]], dtype=torch.float64)
+    theirs = torch_iterates(hill, points[0], 2, ours)
+    state = ours.begin(points)
+    for by_hand, rival in zip((4.0, 4.0 + factor * 4.0), theirs, strict=True):
+        points = ours.advance(points, state, evaluated(hill)).points
+        assert points.item() == pytest.approx(by_hand)
+        assert rival.item() == pytest.approx(by_hand)
+
+
+def test_on_a_small_objective_torchs_floor_of_curvature_stops_the_learning() -> None:
+    """By hand, on 1e-6 x^2 / 2 from x = 1: the first step is the slope, 1e-6, and its pair has a curvature of 1e-18. A
+    floor of 1e-10 forgets it, and the search creeps on; remembered, it gives the Newton step, and x is 0."""
+
+    def shallow(x: Tensor) -> Tensor:
+        return 1e-6 * (x**2).sum(dim=-1) / 2
+
+    ends = []
+    for floor in (1e-10, 0.0):
+        ours = LBFGS(inner=2, tolerance_grad=0.0, tolerance_change=0.0, tolerance_curvature=floor)
+        start = torch.tensor([[1.0]], dtype=torch.float64)
+        ends.append(ours.advance(start, ours.begin(start), evaluated(shallow)).points.item())
+    assert ends == [pytest.approx((1 - 1e-6) ** 2, rel=1e-12), pytest.approx(0.0, abs=1e-9)]

@@ -70,6 +70,7 @@ def test_the_presets_of_the_paper() -> None:
         tolerances = (0.0, 0.0) if cls is DLMPlus else (1e-7, 1e-9)
         assert (paper["tolerance_grad"], paper["tolerance_change"]) == tolerances
     assert (DLM(preset="paper").gamma, DLM(preset="paper_mlp").gamma) == (120.0, 60.0)  # fig. 2
+    assert DLMPlus(preset="paper").factor == Cosine(preset="paper").factor == 1.0  # eq. 8 as it is
     assert (DLM(preset="paper").gamma_rule, DLM(preset="paper").gamma_unit) == ("joint", 1.0)
     for batch in (DLMPlus(preset="batch"), Cosine(preset="batch")):  # eq. 14
         assert batch.steps == 300

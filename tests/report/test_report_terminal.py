@@ -47,3 +47,21 @@ def test_swept_settings_are_named(make_row: Callable[..., Row]) -> None:
     text = printed(rows, width=120)
     assert "fedavg, protocol.lr = 0.1" in text
     assert "fedavg, protocol.lr = 0.2" in text
+
+
+def test_two_recipes_of_one_attack_are_told_apart(make_row: Callable[..., Row]) -> None:
+    recipes: list[dict[str, str]] = [
+        {"preset": "paper"},
+        {"preset": "strong"},
+        {"preset": "strong", "attack.norm": "layer"},
+    ]
+    rows = [make_row({"client": "a", **own}, {"recovered": [1.0]}) for own in recipes]
+    text = printed(rows, width=160)
+    assert "preset = paper" in text
+    assert "attack.norm = layer, preset = strong" in text
+    assert text.count("preset = strong") == 2
+    assert "fedavg, " not in text  # no setting of the federation
+
+
+def test_the_only_preset_is_not_worth_a_word(make_row: Callable[..., Row]) -> None:
+    assert "preset" not in printed([make_row({"client": "a", "preset": "strong"}, {"recovered": [1.0]})])

@@ -87,3 +87,40 @@ def test_some_panels_alone() -> None:
         made.parts("smoke", ["opne"])
     with pytest.raises(RefusedError, match="this table has none"):
         table().parts("smoke", ["close"])
+
+
+def test_a_difference_may_cross_protocol_and_setting_where_the_table_says_so() -> None:
+    """DLM+ reads weights, DLG gradients of the same images. By hand: of four images DLM+ gets 4, DLG 3 with the same
+    search and 2 as the paper ran it."""
+    keys = ["attack", "dataset", "protocol", "setting"]
+    pairs = [
+        {"name": "same", "against": "dlg", "but": {"protocol": "fedsgd"}},
+        {"name": "across", "against": "dlg", "but": {"protocol": "fedsgd", "setting": "paper"}},
+    ]
+    made = table(
+        metrics=["acc"],
+        group_by=keys,
+        rename={},
+        paired=[{**one, "metric": "acc", "where": {"attack": "dlm_plus", "setting": "strong"}} for one in pairs],
+        published=[{"where": {"attack": "dlg"}, "acc": 64}, {"where": {"attack": "dlm_plus"}, "acc": 92}],
+    )
+
+    def tried(attack: str, protocol: str, setting: str, recovered: list[float]) -> list[Row]:
+        where = {"attack": attack, "dataset": "mnist", "protocol": protocol, "setting": setting, "seed": 0}
+        return [
+            Row("t", {**where, "client": f"client-{at}"}, {"recovered": [got]}, 1, "ok")
+            for at, got in enumerate(recovered)
+        ]
+
+    rows = [
+        *tried("dlg", "fedsgd", "paper", [1, 1, 0, 0]),
+        *tried("dlg", "fedsgd", "strong", [1, 1, 1, 0]),
+        *tried("dlm_plus", "fedavg", "paper", [0, 0, 0, 0]),
+        *tried("dlm_plus", "fedavg", "strong", [1, 1, 1, 1]),
+    ]
+    same, across = compared("dlm/x", made, rows)
+    assert {cell.where["setting"] for cell in (same, across)} == {"strong"}
+    assert [(cell.metric, cell.ours, cell.published, cell.n) for cell in (same, across)] == [
+        ("same", 25.0, 28.0, 4),
+        ("across", 50.0, 28.0, 4),
+    ]

@@ -145,3 +145,18 @@ def test_tables_with_defenses_price_them(name: str) -> None:
                 # DLM attacks one image of a client that trains on many; FedAvg leakage all that a client holds.
                 assert point.protocol.examples == (1 if name.startswith("dlm/") else None)
         assert UTILITY not in [p.where.get("attack") for p in table.published]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "panels"),
+    [
+        ("dlm/fig2", "dlm/fig11", ("lenet", "mlp")),
+        ("dlm/fig3", "dlm/fig12", ("sgd",)),
+        ("dlm/fig4", "dlm/fig9", ("gaussian",)),
+        ("dlm/fig4", "dlm/fig10", ("sparsity",)),
+        ("dlm/fig9", "dlm/fig10", ("laplace",)),
+    ],
+)
+def test_figures_of_the_same_trials_share_them_in_one_run_folder(one: str, other: str, panels: tuple[str, ...]) -> None:
+    mine, theirs = load_table(one).parts("full"), load_table(other).parts("full")
+    assert [mine[panel] for panel in panels] == [theirs[panel] for panel in panels]

@@ -14,6 +14,7 @@ from torch.func import vmap
 from fedleak.defenses.base import Context
 from fedleak.defenses.compose import Chain
 from fedleak.errors import ShapeError
+from fedleak.learning.precision import products_in
 from fedleak.learning.sgd import GradientHook, Local
 from fedleak.seeding import Seeds
 from fedleak.types import Examples, Message, Named, Normalisation, Payload, Weights
@@ -80,10 +81,14 @@ def prepare(
     )
 
 
+@products_in("float32")
 def work_all(
     work: Work, tasks: Sequence[Task], broadcast: Weights, defense: Chain, vectorise: str = "auto"
 ) -> list[Local]:
-    """Every client's local work. Clients with the same shapes are stacked; what cannot be stacked runs one by one."""
+    """Every client's local work. Clients with the same shapes are stacked; what cannot be stacked runs one by one.
+
+    In float32: what a client sends must be what its images make, or a reconstruction is measured against rounding.
+    """
     if any(member.stage == "gradients" for member in defense.members):
         # Their noise comes from one generator per client, which has no place under vmap.
         return [_alone(work, task, broadcast, defense) for task in tasks]

@@ -34,7 +34,7 @@ class FedAvg(Settings):
     """
 
     paper: ClassVar[str] = "McMahan et al. 2017 (FedAvg)"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     sends: ClassVar[type] = Weights
     epochs: PositiveInt = Field(default=1, description="local epochs in a round")
 

@@ -36,7 +36,7 @@ class FedSGD(Settings):
     """
 
     paper: ClassVar[str] = "McMahan et al. 2017 (FedSGD)"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     sends: ClassVar[type] = Gradients
 
     def __call__(

@@ -12,7 +12,7 @@ from fedleak.metrics.intervals import Interval
 from fedleak.report.kinds import KINDS, Kind
 from fedleak.report.levels import strongest
 from fedleak.report.tables import Summary, agrees, is_defended, mean_of, ordered, utility_rows
-from fedleak.report.words import defense_name
+from fedleak.report.words import defense_name, is_attackers
 
 __all__ = ["Arm", "arms_of", "is_deployed", "strongest"]
 
@@ -101,7 +101,7 @@ def _arm(
     defenses: Sequence[str],
     deployed: str | None,
 ) -> Arm:
-    where = {key: value for key, value in attacks[0].where.items() if not _is_attackers(key)}
+    where = {key: value for key, value in attacks[0].where.items() if not is_attackers(key)}
     mine = [row for row in accuracies if agrees(row.where, where)]
     known = [provenance(row) for row in [*mine, *(row for found in attacks for row in found.rows[:1])]]
     statements = [text for found in known if (text := _statement(found))]
@@ -156,10 +156,6 @@ def _statement(known: Mapping[str, Any]) -> str:
     return str(found.get("kind") or "")
 
 
-def _is_attackers(key: str) -> bool:
-    return key == "preset" or key.startswith("attack")
-
-
 def _key(where: Mapping[str, Any], without: Sequence[str] = ()) -> str:
-    kept = {key: value for key, value in where.items() if not _is_attackers(key) and not key.startswith(tuple(without))}
+    kept = {key: value for key, value in where.items() if not is_attackers(key) and not key.startswith(tuple(without))}
     return json.dumps(kept, sort_keys=True, default=str)

@@ -13,7 +13,7 @@ from fedleak.report.axes import Axis, Box, decades, round_ticks
 from fedleak.report.blobs import Blobs
 from fedleak.report.kinds import KINDS, Kind, panel_name, things
 from fedleak.report.tables import Summary
-from fedleak.report.words import percent, setting
+from fedleak.report.words import is_attackers, percent, setting
 
 __all__ = ["Line", "Mark", "Panel", "colour_of", "kind_title", "title_of", "trace_panels", "tradeoff_panels"]
 
@@ -64,7 +64,7 @@ class Panel:
 def title_of(found: Arm | Summary, keys: Sequence[str], several: Sequence[str]) -> str:
     """The federation's name in a report: the protocol, and what else tells it from the others."""
     named = [str(found.where.get(key)) for key in ("dataset", "model") if key in several]
-    extra = setting(found.where, [key for key in keys if not key.startswith(("attack", "defense"))])
+    extra = setting(found.where, [key for key in keys if not is_attackers(key) and not key.startswith("defense")])
     return " · ".join([*named, str(found.where.get("protocol")), *([extra] if extra else [])])
 
 

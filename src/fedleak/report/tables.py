@@ -15,7 +15,7 @@ from fedleak.metrics.intervals import Interval, interval, share_interval
 from fedleak.metrics.registry import METRICS
 from fedleak.report.kinds import EVERYBODY
 from fedleak.report.summaries import Null, Summary, natural
-from fedleak.report.words import HEADINGS
+from fedleak.report.words import HEADINGS, is_attackers
 from fedleak.seeding import Seeds
 
 __all__ = [
@@ -53,15 +53,21 @@ def summary(rows: Iterable[Row]) -> list[Summary]:
 
 
 def swept(summaries: Iterable[Summary]) -> list[str]:
-    """Settings that take several values where nothing but them differs. A protocol's constants are not among them."""
-    seen: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    """Settings that take several values where nothing but them differs. A protocol's constants are not among them.
+
+    A setting of the attack that only some lines name is one: the others have it at its default.
+    """
+    seen: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for found in summaries:
         place = tuple(str(found.where.get(key)) for key in ("dataset", "model", "protocol", "attack"))
-        values = seen.setdefault(place, {})
-        for key, value in found.where.items():
-            if key not in NAMED:
-                values.setdefault(key, set()).add(str(value))
-    return sorted({key for values in seen.values() for key, taken in values.items() if len(taken) > 1})
+        seen.setdefault(place, []).append(found.where)
+    keys = set()
+    for group in seen.values():
+        for key in {key for where in group for key in where if key not in NAMED or key == "preset"}:
+            taken = {str(where[key]) for where in group if key in where}
+            if len(taken) > 1 or (is_attackers(key) and any(key not in where for where in group)):
+                keys.add(key)
+    return sorted(keys)
 
 
 def tried(row: Row) -> dict[str, Any]:

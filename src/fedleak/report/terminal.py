@@ -12,7 +12,7 @@ from fedleak.audit.rows import Row
 from fedleak.report.levels import above_a_guess
 from fedleak.report.sentences import amount
 from fedleak.report.tables import Summary, summary, swept
-from fedleak.report.words import between, defense_name, percent, setting
+from fedleak.report.words import between, defense_name, is_attackers, percent, setting
 
 __all__ = ["summary_table"]
 
@@ -30,7 +30,7 @@ def summary_table(rows: Iterable[Row]) -> Table:
     place = arm = ""
     for line in found:
         here = " ".join([*(str(line.where.get(key)) for key in named), str(line.where.get("protocol"))])
-        if extra := setting(line.where, [key for key in keys if not key.startswith("attack")]):
+        if extra := setting(line.where, [key for key in keys if not is_attackers(key)]):
             here = f"{here}, {extra}"
         if here != place:
             table.add_row(Text(here, style="bold"))
@@ -43,7 +43,7 @@ def summary_table(rows: Iterable[Row]) -> Table:
 
 def _attack(line: Summary, keys: Iterable[str]) -> str:
     """The attack, below it what sets it apart, and how it ended where that is worth a word."""
-    extra = setting(line.where, [key for key in keys if key.startswith("attack")])
+    extra = setting(line.where, [key for key in keys if is_attackers(key)])
     ends = [f"{count} {status.replace('_', ' ')}" for status, count in line.status.items() if status != "ok"]
     return "\n".join([str(line.where.get("attack")), *_what(line), *([extra] if extra else []), *ends])
 

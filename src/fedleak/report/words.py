@@ -14,6 +14,7 @@ __all__ = [
     "cases",
     "decibel",
     "defense_name",
+    "is_attackers",
     "knowledge",
     "metric_unit",
     "number",
@@ -122,6 +123,11 @@ def knowledge(granted: Sequence[str], protocol: Any = None) -> str:
     if not told:
         return f"knowing nothing but {shared or 'the model'} and what crossed the wire"
     return f"knowing only {prose([*([shared] if shared else []), *told])}"
+
+
+def is_attackers(key: str) -> bool:
+    """Whether a key of `where` is a setting of the attack, not of the federation."""
+    return key == "preset" or key.startswith("attack")
 
 
 def setting(where: Mapping[str, Any], keys: Iterable[str]) -> str:

@@ -47,7 +47,9 @@ def _paired(wanted: Paired, statistic: Statistic, table: Table, groups: Groups, 
     for where, group in groups:
         if where.get("attack") == UTILITY or where.get(wanted.key) in (None, wanted.against):
             continue
-        baseline = {**where, wanted.key: wanted.against}
+        if any(where.get(key) != value for key, value in wanted.where.items()):
+            continue
+        baseline = {**where, wanted.key: wanted.against, **wanted.but}
         other = next((rows for at, rows in groups if at == baseline), None)
         made = None if other is None else _difference(group, other, statistic, evidence)
         if made is not None:

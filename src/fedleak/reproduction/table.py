@@ -63,7 +63,8 @@ class Figure(BaseModel):
 class Paired(BaseModel):
     """A cell for every value of `key` but `against`: by how much its `metric` is higher, example by example.
 
-    `published` is the difference of the paper's two numbers, where both are given.
+    Only for cells that match `where`; what they are compared with differs from them in `key` and in what `but` says,
+    and in nothing else. `published` is the difference of the paper's two numbers, where both are given.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -71,6 +72,8 @@ class Paired(BaseModel):
     metric: str = "attack_accuracy"
     key: str = "attack"
     against: str | int
+    where: dict[str, Any] = {}
+    but: dict[str, Any] = {}
 
 
 class Matched(BaseModel):

@@ -51,7 +51,7 @@ class ClassInversion(InversionSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"unique_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = ClassReconstruction
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}}
 
     preset: Literal["paper"] = "paper"

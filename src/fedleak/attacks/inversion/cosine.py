@@ -51,7 +51,7 @@ class Cosine(InversionSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = Reconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strong": {},
         "paper": {**PAPER, **TORCH_TOLERANCES, "factor": 1.0},

@@ -25,10 +25,13 @@ FLOAT_FLOOR = 1e-10
 class DLMPlus(InversionSettings):
     """Match the direction of the update: both sides divided by their norm (eq. 8), so that the scale drops out.
 
-    The text leaves the scope of the norm open; over all parameters the objective equals 2 (1 - cosine). The objective
-    is multiplied by `factor` and torch's tolerances are set to 0 in every preset: with them L-BFGS stops the
-    normalised objective at 20 to 30 dB. For several images a term for their total variation helps (`tv`, eq. 14); its
-    weight stands beside the objective without the factor.
+    The text leaves the scope of the norm open; over all parameters the objective equals 2 (1 - cosine). torch's
+    absolute tolerances end L-BFGS on this objective, which is of order 1, at 20 to 30 dB. They are 0 in every preset,
+    and so is the one for the curvature in "paper", which takes eq. 8 as it is. The other presets multiply the objective
+    by `factor` instead. With L-BFGS and no bound on its steps that would do harm: where the curvature is negative, as
+    it often is at the start, there is nothing but the slope to go by, and a step is as long as the slope.
+    For several images a term for their total variation helps (`tv`, eq. 14); its weight stands beside the objective
+    without the factor.
 
     Sees: the broadcast weights and what each client sent back in that round or in round `until`, the network and
     its loss.
@@ -41,10 +44,10 @@ class DLMPlus(InversionSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = Reconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strong": {},
-        "paper": {**PAPER, "goal": FLOAT_FLOOR},
+        "paper": {**PAPER, "goal": FLOAT_FLOOR, "factor": 1.0, "tolerance_curvature": 0.0},
         "paper_mlp": {**PAPER_MLP, "goal": FLOAT_FLOOR},
         "batch": BATCH,
     }

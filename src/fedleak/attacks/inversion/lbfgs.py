@@ -19,9 +19,6 @@ from fedleak.attacks.inversion.optim import Evaluate, Outcome
 
 __all__ = ["LBFGS", "LBFGSState"]
 
-CURVATURE_FLOOR = 1e-10
-"""torch's rule: a pair (s, y) with y . s at or below this is not remembered."""
-
 
 @dataclass(eq=False)
 class LBFGSState:
@@ -40,6 +37,7 @@ class LBFGSState:
     length: Tensor
     slope: Tensor
     value: Tensor
+    least_curvature: float = 1e-10
     waits: bool = True
     """Whether the host may ask which rows something holds for; it would have to wait for a GPU."""
     most: int = 0
@@ -47,7 +45,7 @@ class LBFGSState:
 
     def take(self, rows: Tensor) -> LBFGSState:
         tensors = {name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return LBFGSState(**tensors, waits=self.waits, most=self.most)
+        return LBFGSState(**tensors, least_curvature=self.least_curvature, waits=self.waits, most=self.most)
 
     def forget(self, rows: Tensor) -> None:
         for name in ("count", "iterations"):
@@ -63,7 +61,7 @@ class LBFGSState:
         All rows are computed and the wanted ones kept, so that nobody need ask which they are.
         """
         curvature = torch.linalg.vecdot(change, step)
-        wanted = wanted & (curvature > CURVATURE_FLOOR)
+        wanted = wanted & (curvature > self.least_curvature)
         if self.waits and not wanted.any():
             return
         history, rows = self.steps.shape[1], torch.arange(len(wanted), device=wanted.device)
@@ -128,6 +126,9 @@ class LBFGS:
     One advance is one `step()` of torch: up to `inner` iterations, ended early, until the next advance, by a change
     below `tolerance_change`, and for good by a slope within `tolerance_grad` or a direction that does not descend.
 
+    A pair (s, y) with s . y at or below `tolerance_curvature` is not remembered. 1e-10 is torch's, which cannot be set
+    there; on an objective of order 1 nothing new is learned from about 1e-7 on.
+
     `max_step` bounds the root mean square of a step; 0 is torch's behaviour, no bound. Without one the first few steps,
     taken on little curvature, throw some problems so far out that sigmoids saturate and nothing brings them back.
     """
@@ -137,6 +138,7 @@ class LBFGS:
     inner: int = 20
     tolerance_grad: float = 1e-7
     tolerance_change: float = 1e-9
+    tolerance_curvature: float = 1e-10
     max_step: float = 0.0
     waits: bool | None = None
     """Whether rows that stand still are left out of an evaluation; none: on a CPU they are, on a GPU it costs more than
@@ -155,6 +157,7 @@ class LBFGS:
             length=points.new_zeros(rows),
             slope=torch.zeros_like(points),
             value=points.new_zeros(rows),
+            least_curvature=self.tolerance_curvature,
             waits=not points.is_cuda if self.waits is None else self.waits,
         )
 

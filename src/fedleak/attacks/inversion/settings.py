@@ -73,6 +73,9 @@ class InversionSettings:
     tolerance_change: NonNegativeFloat = Field(
         default=0.0, description="a change below this ends an outer iteration of L-BFGS; torch: 1e-9"
     )
+    tolerance_curvature: NonNegativeFloat = Field(
+        default=1e-10, description="L-BFGS forgets a step that shows no more curvature than this; torch: 1e-10"
+    )
     max_step: NonNegativeFloat = Field(
         default=0.2, description="bound on the root mean square of an L-BFGS step; 0: none, as torch"
     )
@@ -146,6 +149,7 @@ class InversionSettings:
             inner=self.inner,
             tolerance_grad=self.tolerance_grad,
             tolerance_change=self.tolerance_change,
+            tolerance_curvature=self.tolerance_curvature,
             max_step=self.max_step,
         )
 

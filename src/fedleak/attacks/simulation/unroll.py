@@ -16,12 +16,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedleak.attacks.simulation.calls import Precision, check_call, products_in, shares
+from fedleak.attacks.simulation.calls import check_call, shares
 from fedleak.attacks.simulation.choose_steps import Choice, choose, first_line
 from fedleak.attacks.simulation.conv_steps import ConvSteps
 from fedleak.attacks.simulation.replay import Direct, Recorded, Runner
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Loss, Network
+from fedleak.learning.precision import Precision, products_in
 from fedleak.types import Named
 
 __all__ = ["Checkpoint", "Measure", "Precision", "Simulation"]
