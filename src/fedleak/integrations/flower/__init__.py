@@ -14,6 +14,7 @@ from fedleak.integrations.flower.deployment import Deployment, Node
 from fedleak.integrations.flower.logits import exchange, read_request, reply_predictions
 from fedleak.integrations.flower.recording import record
 from fedleak.integrations.flower.replaying import first_arrays, replay
+from fedleak.integrations.flower.training import train_defended
 
 __all__ = [
     "Deployment",
@@ -25,4 +26,5 @@ __all__ = [
     "record",
     "replay",
     "reply_predictions",
+    "train_defended",
 ]

@@ -17,7 +17,7 @@ from torch import nn
 
 from fedleak.errors import FedleakError, RefusedError
 from fedleak.integrations.flower.arrays import Layout, layout_of, weights_of
-from fedleak.integrations.flower.disclosed import told_by_config, told_by_reply
+from fedleak.integrations.flower.disclosed import said_by_error, told_by_config, told_by_reply
 from fedleak.integrations.flower.shapes import classes_in, input_shape_of
 from fedleak.learning.quantised import QUANTISATION
 from fedleak.transcript import TranscriptWriter
@@ -200,7 +200,7 @@ class Recorder:
     def _message(self, reply: Any, key: str) -> Message:
         node = reply.metadata.src_node_id
         if reply.has_error():
-            raise RefusedError(f"replied with error {reply.error.code}: {_first_line(reply.error.reason)}")
+            raise RefusedError(f"replied with error {reply.error.code}: {said_by_error(reply)}")
         record = _arrays(reply)
         if record is None:
             raise RefusedError("replied without weights (no array record)")
@@ -256,9 +256,3 @@ def _same(one: Any, other: Any) -> bool:
     if one is None or list(one) != list(other):
         return False
     return all(one[name].data == other[name].data for name in one)
-
-
-def _first_line(reason: str | None) -> str:
-    """The last line of a traceback says what happened."""
-    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no reason given"
