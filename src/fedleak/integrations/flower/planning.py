@@ -47,7 +47,8 @@ class Promise:
                 f"defend({self.by}): none of the {len(asked)} public examples asked about is one that this client "
                 "answers about, so nothing is sent; ask about examples of another domain too"
             )
-        config["public-index"] = left
+        # A record of its own: in one process all messages of a round may hold the same one.
+        message.content["config"] = flower().ConfigRecord({**config, "public-index": left})
 
     def weights(self, key: str) -> None:
         if self.by:
