@@ -2,6 +2,7 @@
 
     strategy = record(FedAvg(), out="recording", model=Net)     # in the ServerApp
     app = ClientApp(mods=[defend(Clip(norm=1), Gaussian(sigma=0.01))])
+    train_defended(net, images, labels, epochs=1, lr=0.1)       # where a defense acts on gradients (dp_sgd, prune)
     FedMedian().start(replay("recording"), ...)                 # no clients, no network
 
 Importing this package does not import flwr.
