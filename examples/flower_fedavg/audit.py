@@ -43,7 +43,7 @@ def main() -> None:
         print(
             f"{arm:>10}: {result['recovered']} of {result['images']} private photographs recovered, (by "
             f"somebody who saw nothing: {result['null_recovered']}), best SSIM {result['best_ssim']:.3f}, "
-            f"accuracy {result['accuracy']:.1%}"
+            f"accuracy {result['accuracy']:.1%}; recording took {result['overhead']:.2%} of the dearest round"
         )
 
 
@@ -55,14 +55,15 @@ def audit(defended: bool, rounds: int, steps: int) -> dict[str, Any]:
         apply_readme(app, defended)
         nodes = [Node({"partition-id": number, "num-partitions": CLIENTS}) for number in range(CLIENTS)]
         with Deployment(app, nodes) as running:
-            running.run({"num-server-rounds": rounds})
+            log = running.run({"num-server-rounds": rounds})
             recording = shutil.copytree(running.folder / "recording", Path(folder) / "recording")
             model = torch.load(running.folder / "final_model.pt", weights_only=True)
             transport = running.transport
         task = _task()
         transcript = fedleak.load_transcript(recording)
         finding = fedleak.attack(transcript, "dlm_plus", model=task.Net, steps=steps, restarts=1, device="cpu")
-    return {**judge(task, finding, model), "transport": transport}
+    shares = [float(share) for share in re.findall(r"fedleak: recording took .*?, (\S+) % of it", log)]
+    return {**judge(task, finding, model), "transport": transport, "overhead": max(shares) / 100}
 
 
 def judge(task: Any, finding: Any, model: dict[str, torch.Tensor]) -> dict[str, Any]:

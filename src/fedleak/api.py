@@ -114,6 +114,7 @@ def attack(
     batchnorm: Literal["batch", "running"] = "batch",
     input_shape: tuple[int, ...] | None = None,
     classes: int | None = None,
+    known: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "auto",
     progress: Progress = silent,
@@ -123,9 +124,10 @@ def attack(
 
     `model` makes the network of a transcript that was loaded from disk and names one of your own. It is used as an
     attack can use it: without dropout, with BatchNorm in the mode that the clients used, frozen layers among the
-    buffers, in float32. `input_shape` (C, H, W) and `classes` say what a recording leaves open about the pictures.
+    buffers, in float32. `input_shape` (C, H, W) and `classes` say what a recording leaves open about the pictures,
+    `known` what it leaves open about the clients: {"batch_size": 8, "lr": 0.1}.
     """
-    seen = readable(transcript, model, batchnorm=batchnorm, input_shape=input_shape, classes=classes)
+    seen = readable(transcript, model, batchnorm=batchnorm, input_shape=input_shape, classes=classes, known=known)
     configured = configure(lookup("attacks", name), parameters)
     return attack_transcript(configured, name, seen, seed, choose_device(device), progress)[0]
 

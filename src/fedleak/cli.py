@@ -98,6 +98,10 @@ def attack(
         str | None, typer.Option("--input-shape", help="C,H,W of a picture, where the recording does not say it.")
     ] = None,
     classes: Annotated[int | None, typer.Option(min=1, help="How many classes, where the recording is wrong.")] = None,
+    known: Annotated[
+        list[str] | None,
+        typer.Option("--known", metavar="NAME=VALUE", help="What the server knows and the recording does not say."),
+    ] = None,
     truth: Annotated[Path | None, typer.Option(help="The private data, to judge the result.")] = None,
     confidence: Annotated[
         bool, typer.Option(help="Without --truth: run another start and noise, to say how far to believe a picture.")
@@ -122,6 +126,7 @@ def attack(
             batchnorm=batchnorm,
             input_shape=input_shape,
             classes=classes,
+            known=known or [],
             truth=truth,
             sure=confidence,
             out=out,

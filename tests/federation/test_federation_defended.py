@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from fedleak.defenses import Clip, Context, Gaussian, Guarantee, Plan, Sparsify, Stage, chain, identity
+from fedleak.defenses import Clip, Context, Gaussian, Guarantee, OneShot, Plan, Sparsify, Stage, chain, identity
 from fedleak.defenses.payloads import global_norm, update_of
-from fedleak.errors import ShapeError
+from fedleak.errors import RefusedError, ShapeError
 from fedleak.federation import FedAvg, FedSGD, Problem
 from fedleak.seeding import Seeds
 from fedleak.types import Examples, Gradients, ModelSpec, Recording, Weights
@@ -157,3 +157,9 @@ def test_a_chain_of_clip_and_sparsify_on_real_messages(protocol: Any) -> None:
         values = torch.cat([value.flatten() for value in update.values()])
         assert int((values == 0).sum()) >= round(0.75 * len(values))
         assert global_norm(update) <= 0.01 * 1.001
+
+
+@pytest.mark.parametrize("protocol", [FedAvg(), FedSGD()])
+def test_a_defense_that_would_do_nothing_is_refused(protocol: Any) -> None:
+    with pytest.raises(RefusedError, match=r"OneShot: changes the plan .* would do nothing here"):
+        protocol(problem(), OneShot(), Seeds(1))

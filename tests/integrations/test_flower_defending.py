@@ -108,14 +108,6 @@ def test_what_cannot_be_defended_is_not_sent(tmp_path: Path) -> None:
             federation(tmp_path / reason.strip("'"), defend(Gaussian(sigma=0.1), seed=0), content=content)
 
 
-def test_a_defense_of_another_stage_is_refused_at_once() -> None:
-    class Shuffled(Sparsify):
-        stage = "examples"
-
-    with pytest.raises(RefusedError, match="sees only the finished"):
-        defend(Clip(norm=1), Shuffled(fraction=0.5))
-
-
 def test_the_package_opens_without_flower_and_says_what_to_install(tmp_path: Path) -> None:
     fedleak.save_transcript(federation(tmp_path / "r", rounds=1), tmp_path / "copy")
     code = """

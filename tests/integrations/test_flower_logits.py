@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedleak
-from fedleak.defenses import Directed, Gaussian, LabelOnly
+from fedleak.defenses import Gaussian, LabelOnly
 from fedleak.errors import RefusedError
 from fedleak.integrations.flower import Deployment, Node, defend, exchange, read_request, reply_predictions
 from fedleak.integrations.flower.arrays import array_record
@@ -102,11 +105,25 @@ def test_a_client_that_fails_is_left_out_and_named(tmp_path: Path, caplog: pytes
     assert "shape (3, 3), asked for (4, 3)" in said[2]
 
 
+@pytest.fixture
+def defended_app(tmp_path: Path) -> Path:
+    """The example as its README defends it."""
+    shutil.copytree(EXAMPLE, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    text = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    for name, body in re.findall(r"```diff\n--- (\S+)\n(.*?)```", text, flags=re.DOTALL):
+        lines, file = body.splitlines(keepends=True), tmp_path / "app" / name
+        old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
+        assert file.read_text().count(old) == 1, f"{name}: the README's diff does not fit"
+        file.write_text(file.read_text().replace(old, new))
+    return tmp_path / "app"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["fedmd", "dsfl"])
-def test_flower_fedmd_example_as_a_deployment(protocol: str) -> None:
+def test_flower_fedmd_example_as_a_deployment(protocol: str, defended_app: Path) -> None:
+    """FedMD with the README's defense: the client's model must reach the mod through processes that end every round."""
     nodes = [Node({"partition-id": number, "num-partitions": 2}) for number in range(2)]
-    with Deployment(EXAMPLE, nodes) as running:
+    with Deployment(defended_app if protocol == "fedmd" else EXAMPLE, nodes) as running:
         running.run({"num-server-rounds": 2, "protocol": protocol})
         seen = fedleak.load_transcript(running.folder / "recording")
         assert [len(r.received) for r in seen.rounds] == [2, 2]
@@ -115,6 +132,27 @@ def test_flower_fedmd_example_as_a_deployment(protocol: str) -> None:
     assert seen.setup.disclosed == {"protocol": protocol}
     if protocol == "dsfl":
         assert torch.allclose(values.sum(dim=1), torch.ones(20), atol=1e-5)
+
+
+def test_flower_fedmd_example_defended_moves_one_class(
+    defended_app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process: the README's `directed` changes one class of all pictures and no other."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    pictures = importlib.import_module("flower_fedmd.task").public()
+    for name, folder in (("plain", EXAMPLE), ("defended", defended_app)):
+        spec = importlib.util.spec_from_file_location(name, folder / "flower_fedmd" / "client_app.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        grid = LocalGrid(module.app)
+        given = {"public": PublicSet(pictures), "classes": 4, "examples": 20, "clients": 2}
+        exchange(grid, rounds=1, out=tmp_path / name, **given)  # type: ignore[arg-type]
+    for honest, sent in zip(values_in(tmp_path / "plain", 1), values_in(tmp_path / "defended", 1), strict=True):
+        moved = (sent - honest).abs() > 1e-6
+        assert int(moved.any(dim=0).sum()) == 1
+        assert moved.any(dim=1).all()
 
 
 # --- defended ---------------------------------------------------------------------------------------------------
@@ -160,9 +198,9 @@ def test_what_cannot_be_defended_is_not_sent(tmp_path: Path) -> None:
         content = RecordDict({"predictions": array_record({"values": values, "weights": torch.ones(2)})})
         return Message(content, reply_to=message)
 
-    for app in (defended(Gaussian(sigma=0.5), change=with_weights), defended(Directed(gamma=0.1))):
-        with pytest.raises(RefusedError):
-            app(asking(), LocalGrid(app).contexts[101])
+    app = defended(Gaussian(sigma=0.5), change=with_weights)
+    with pytest.raises(RefusedError, match="the reply carries values, weights"):
+        app(asking(), LocalGrid(app).contexts[101])
 
 
 def asking() -> Message:

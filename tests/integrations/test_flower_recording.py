@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +105,25 @@ def test_without_a_model_buffers_are_told_by_their_names(tmp_path: Path) -> None
     assert isinstance(opening, Weights)
     assert list(opening.buffers) == ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
     assert list(opening.tensors) == ["1.weight", "1.bias", "2.weight", "2.bias", "4.weight", "4.bias"]
+
+
+def test_what_recording_costs_is_said_in_flowers_own_log(tmp_path: Path) -> None:
+    """`flwr run --stream` shows it; examples/flower_fedavg/audit.py reads the share of a real round off it."""
+    strategy, log = record(averaging(), out=tmp_path / "r", model=net), logging.getLogger("flwr")
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda entry: lines.append(entry.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        run(strategy)
+    finally:
+        log.removeHandler(handler)
+    said = [line for line in lines if line.startswith("fedleak: recording took")]
+    found = [re.fullmatch(r"fedleak: recording took (\S+) ms of round (\d), (\S+) % of it", line) for line in said]
+    assert [one and one[2] for one in found] == ["1", "2"]
+    shares = [float(one[3]) / 100 for one in found if one]
+    assert strategy.fedleak_recorder.share == pytest.approx(max(shares), abs=1e-4)  # type: ignore[attr-defined]
+    assert 0 < min(shares) <= max(shares) < 1
 
 
 def test_half_precision_stays_half_precision(tmp_path: Path) -> None:

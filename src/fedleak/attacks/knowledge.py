@@ -51,7 +51,11 @@ def _way_out(message: Message, missing: list[str]) -> str:
             ": the server sees only the sum of its clients, which took more than one step each; choose an attack that "
             "needs less"
         )
-    return "; disclose it (the protocol's `disclose`) or choose an attack that needs less"
+    given = " ".join(f"--known {name}=..." for name in missing)
+    return (
+        f"; disclose it (a specification: the protocol's `disclose`; a recording: {given}, in Python known={{...}}) "
+        "or choose an attack that needs less"
+    )
 
 
 def _attacked(attack: Attack, transcript: Transcript) -> Round:

@@ -1,4 +1,4 @@
-"""Reconstructions as picture files, for people who want to look before they read."""
+"""What an attack found as files, for people who want to look before they read: pictures, and copies of models."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from fedleak.files import replace_file
-from fedleak.types import Finding, RecoveredClasses, RecoveredImages
+from fedleak.types import Finding, RecoveredClasses, RecoveredImages, StolenModel
 
-__all__ = ["png", "write_pictures"]
+__all__ = ["png", "write_models", "write_pictures"]
 
 
 def png(image: Tensor, scale: int = 1) -> bytes:
@@ -34,9 +35,23 @@ def write_pictures(finding: Finding, folder: Path) -> Path:
     for victim in finding.victims:
         if not isinstance(victim, RecoveredImages | RecoveredClasses):
             continue
-        safe = re.sub(r"[^A-Za-z0-9_-]+", "-", victim.sender)[:80] or "client"
+        safe = _safe(victim.sender)
         classes = victim.labels.tolist() if isinstance(victim, RecoveredClasses) else []
         for number, image in enumerate(victim.inputs):
             last = f"label-{classes[number]}" if classes else str(number)
             replace_file(folder / f"round-{victim.round}-{safe}-{last}.png", png(image, scale=4))
     return folder
+
+
+def write_models(finding: Finding, folder: Path) -> Path:
+    """One safetensors file per stolen model: round-2-client-0.safetensors."""
+    for victim in finding.victims:
+        if isinstance(victim, StolenModel) and victim.weights.tensors:
+            held = {**victim.weights.tensors, **victim.weights.buffers}
+            plain = {name: value.detach().cpu().contiguous().clone() for name, value in held.items()}
+            replace_file(folder / f"round-{victim.round}-{_safe(victim.sender)}.safetensors", save_tensors(plain))
+    return folder
+
+
+def _safe(sender: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", sender)[:80] or "client"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedleak.audit.known import knowing
 from fedleak.errors import RefusedError
 from fedleak.learning.own_models import BatchNorm, prepare
 from fedleak.learning.quantised import dequantised
@@ -26,15 +28,17 @@ def readable(
     batchnorm: str = "batch",
     input_shape: tuple[int, ...] | None = None,
     classes: int | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> Transcript:
     """The transcript for an attack.
 
     Quantised messages that say their scale are decoded. With `model`, a network of one's own: dropout is off, BatchNorm
     uses the statistics of the "batch" or the "running" ones, frozen layers are among the buffers, parameters are in the
     network's order and in float32. `input_shape` and `classes` replace what the recording says about the pictures,
-    which a deployment often cannot know; where they are not given, the network is asked.
+    which a deployment often cannot know; where they are not given, the network is asked. `known` is what else the
+    server is taken to know of its clients (samples, batch_size, lr, target_labels, ...).
     """
-    seen = dequantised(transcript)
+    seen = knowing(dequantised(transcript), known or {})
     if model is not None:
         mode = next((one for one in BATCHNORM if one == batchnorm), None)
         if mode is None:

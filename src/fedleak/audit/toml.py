@@ -59,11 +59,11 @@ def _is_table(value: Any) -> bool:
     )
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
+def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
     """`key.path=value` of the command line: the value is TOML, or a plain word."""
     path, separator, written = text.partition("=")
     if not separator or not path.strip():
-        raise SpecError([Problem(f"--set {text}", "not of the form key.path=value")])
+        raise SpecError([Problem(f"{option} {text}", "not of the form key.path=value")])
     try:
         return path.strip(), tomllib.loads(f"value = {written.strip()}")["value"]
     except tomllib.TOMLDecodeError:

@@ -19,7 +19,8 @@ from fedleak.audit.checks import Findings, build
 from fedleak.audit.confidence import AGREED_DB, UNEXPLAINED, Confidence, compared, noise_instead
 from fedleak.audit.device import choose_device
 from fedleak.audit.display import Display
-from fedleak.audit.pictures import write_pictures
+from fedleak.audit.known import parse_known
+from fedleak.audit.pictures import write_models, write_pictures
 from fedleak.audit.readable import parse_shape, readable
 from fedleak.audit.registry import load_code, lookup
 from fedleak.audit.rows import Row
@@ -34,7 +35,7 @@ from fedleak.errors import RefusedError
 from fedleak.files import digest, locked
 from fedleak.metrics import Judged, default_threshold
 from fedleak.transcript import load_transcript
-from fedleak.types import Finding, Reconstruction, RecoveredImages, Transcript, Truth
+from fedleak.types import Finding, Reconstruction, RecoveredCounts, RecoveredImages, Transcript, Truth
 
 __all__ = ["attack_command"]
 
@@ -66,6 +67,7 @@ def attack_command(
     batchnorm: str,
     input_shape: str | None,
     classes: int | None,
+    known: Sequence[str],
     truth: Path | None,
     sure: bool,
     out: Path | None,
@@ -82,16 +84,18 @@ def attack_command(
             f"model={transcript.setup.model.name!r}: the recording names a network of its own; "
             "give it with --model module:factory --allow-code"
         )
-    said = {"model": model, "batchnorm": batchnorm, "input_shape": input_shape, "classes": classes}
+    told = parse_known(known)
+    said = {"model": model, "batchnorm": batchnorm, "input_shape": input_shape, "classes": classes, "known": told}
     transcript = readable(
         transcript,
         None if model is None else load_code(model, allow_code),
         batchnorm=batchnorm,
         input_shape=None if input_shape is None else parse_shape(input_shape),
         classes=classes,
+        known=told,
     )
-    known = None if truth is None else load_truth(truth, transcript.setup.public)
-    sure = sure and known is None and attack.yields is Reconstruction
+    private = None if truth is None else load_truth(truth, transcript.setup.public)
+    sure = sure and private is None and attack.yields is Reconstruction
     identity = {"attack": name, **resolved(attack), "seed": seed, "transcript": _identity(source), "read as": said}
     trial = digest(identity)[:24]
     out = out or Path("runs") / f"attack-{trial[:12]}"
@@ -102,17 +106,17 @@ def attack_command(
 
     with locked(out), one_thread(), display.stage(name, 1):
         finding, granted = run(transcript, seed)
-        rows = _rows(trial, name, attack, transcript, finding, granted, known, seed, RunFolder(out), data)
+        rows = _rows(trial, name, attack, transcript, finding, granted, private, seed, RunFolder(out), data)
         if sure:
             nothing = noise_instead(transcript, seed)
             found = [finding, run(transcript, seed + 1)[0]]
             empty = [run(nothing, start)[0] for start in (seed, seed + 1)]
             rows = _with_confidence(rows, compared(found, empty), RunFolder(out))  # type: ignore[arg-type]
         RunFolder(out).write_rows(rows)
-        pictures = write_pictures(finding, out / "pictures")
+        files = [write_pictures(finding, out / "pictures"), write_models(finding, out / "models")]
     if as_json:
         print_json(rows_document(rows))
-    _tell(rows, pictures, out, judged=known is not None, sure=sure, as_json=as_json, quiet=quiet)
+    _tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
     return 0
 
 
@@ -158,7 +162,10 @@ def _rows(
     for number, victim in enumerate(victims):
         threshold = default_threshold("recording", len(victim.inputs) if isinstance(victim, RecoveredImages) else 1)
         base = Row(trial=trial, where=where, scores={}, n=0, status=victim.status, threshold=threshold, granted=granted)
-        rows.append(victim_row(base, finding, number, truth, METRICS, seed, folder, data_root(data)))
+        row = victim_row(base, finding, number, truth, METRICS, seed, folder, data_root(data))
+        if isinstance(victim, RecoveredCounts) and victim.status == "ok":
+            row = replace(row, artifacts={**row.artifacts, "counts": folder.put_json(victim.counts.tolist())})
+        rows.append(row)
     if not rows:
         raise RefusedError(f"round={getattr(attack, 'round', 1)}: no client sent anything in the attacked round")
     return rows
@@ -187,7 +194,15 @@ def _finite(value: float) -> list[float]:
 
 
 def _tell(
-    rows: Sequence[Row], pictures: Path, out: Path, *, judged: bool, sure: bool, as_json: bool, quiet: bool
+    rows: Sequence[Row],
+    finding: Finding,
+    files: Sequence[Path],
+    out: Path,
+    *,
+    judged: bool,
+    sure: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     if quiet and as_json:
         return
@@ -213,7 +228,13 @@ def _tell(
             shown.append(_numbers(row.scores.get(metric, ())) or row.reason)
         table.add_row(*shown)
     say(table, as_json)
-    say(f"pictures: {pictures}\nrows: {out / 'rows.jsonl'}", as_json)
+    for reason in dict.fromkeys(row.reason for row in rows if row.reason and not sure and not metrics):
+        say(reason, as_json)
+    for victim in finding.victims:
+        if isinstance(victim, RecoveredCounts) and victim.status == "ok":
+            say(f"{victim.sender}: images of each class {victim.counts.tolist()}", as_json)
+    found = [f"{folder.name}: {folder}" for folder in files if folder.is_dir() and any(folder.iterdir())]
+    say("\n".join([*found, f"rows: {out / 'rows.jsonl'}"]), as_json)
     if sure:
         say(
             f"no truth was given, so there is no score. Believed is what leaves less than {UNEXPLAINED:g} of the "
@@ -221,7 +242,7 @@ def _tell(
             as_json,
         )
     elif not judged:
-        say("no truth was given: pictures and objective values only, no score", as_json)
+        say("no truth was given: what was found and objective values only, no score", as_json)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -41,6 +41,7 @@ class Directed(Empirical):
     paper: ClassVar[str] = "adamsa.txt, section 4, algorithm 2"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
+    uses: ClassVar[tuple[str, ...]] = ("network", "previous", "public")
     why: ClassVar[str] = (
         "only one class is noised, which one depends on the data, and no sensitivity is bounded (theorem 3 of the "
         "paper assumes one, and prints 1.25 delta where 1.25 / delta is meant)"
@@ -88,8 +89,7 @@ class Directed(Empirical):
         """(judged examples, J): what each candidate changes in the gradient of the estimated imitator."""
         network, previous, public = context.network, context.previous, context.public
         if network is None or previous is None or public is None:
-            names = {"network": network, "previous": previous, "public": public}
-            missing = ", ".join(name for name, held in names.items() if held is None)
+            missing = ", ".join(name for name in self.uses if getattr(context, name) is None)
             raise RefusedError(
                 f"directed: the context lacks {missing}; the imitator is estimated by the client's own previous model "
                 "on the public set, so use a protocol whose clients keep a model (fedmd, dsfl, fedgems)"

@@ -22,6 +22,8 @@ class Empirical:
 
     reads: ClassVar[tuple[type, ...]] = (Predictions,)
     """The payloads it can act on; at the stage "protocol", those of the protocols that it makes sense for."""
+    uses: ClassVar[tuple[str, ...]] = ()
+    """What of the context (at the stage "protocol": of the plan) it cannot do without."""
     why: ClassVar[str] = ""
 
     @model_validator(mode="before")

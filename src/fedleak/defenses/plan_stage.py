@@ -49,6 +49,7 @@ class CrossDomain(Empirical):
     paper: ClassVar[str] = "adamsa.txt, appendix E.2; Lin et al. 2020"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "protocol"
+    uses: ClassVar[tuple[str, ...]] = ("public",)
     why: ClassVar[str] = "predictions on foreign images are still predictions of the private model"
 
     def apply(self, value: ProtocolPlan, context: Context, rng: torch.Generator) -> ProtocolPlan:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedleak.defenses.base import Context, Defense
 from fedleak.defenses.compose import Chain, chain
+from fedleak.errors import RefusedError
 from fedleak.federation.base import Problem, Settings
 from fedleak.federation.client import Batching, Task, Work, prepare, send, work_all
 from fedleak.learning.functional import Loss, Network, accuracy, loss_named
@@ -64,7 +65,7 @@ def federate(
     device: str,
 ) -> Recording:
     """Run all rounds; return what the server saw in the recorded ones and, apart from it, the truth."""
-    defenses = chain(defense)
+    defenses = _allowed(chain(defense))
     module = build_model(problem.model, problem.input_shape, problem.classes, seeds.generator("model")).to(device)
     network, judge = Network(module), Network(copy.deepcopy(module).eval())
     work = rules.work(network, loss_named(problem.loss))
@@ -113,6 +114,16 @@ def federate(
         progress(index, settings.rounds)
     truth = Truth(private, owners, used, problem.test, tuple(utility), correct)
     return Recording(Transcript(settings.setup(problem, rules.epochs), tuple(rounds)), truth)
+
+
+def _allowed(defense: Chain) -> Chain:
+    for member in defense.members:
+        if member.stage == "protocol":
+            raise RefusedError(
+                f"{type(member).__name__}: changes the plan of a protocol whose clients send predictions, and would do "
+                "nothing here; use it with fedmd, dsfl or fedgems, or for fewer rounds set rounds"
+            )
+    return defense
 
 
 def _task(

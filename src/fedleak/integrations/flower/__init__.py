@@ -2,6 +2,7 @@
 
     strategy = record(FedAvg(), out="recording", model=Net)     # in the ServerApp
     app = ClientApp(mods=[defend(Clip(norm=1), Gaussian(sigma=0.01))])
+    train_defended(net, images, labels, epochs=1, lr=0.1)       # where a defense acts on gradients (dp_sgd, prune)
     FedMedian().start(replay("recording"), ...)                 # no clients, no network
 
 Importing this package does not import flwr.
@@ -14,6 +15,7 @@ from fedleak.integrations.flower.deployment import Deployment, Node
 from fedleak.integrations.flower.logits import exchange, read_request, reply_predictions
 from fedleak.integrations.flower.recording import record
 from fedleak.integrations.flower.replaying import first_arrays, replay
+from fedleak.integrations.flower.training import train_defended
 
 __all__ = [
     "Deployment",
@@ -25,4 +27,5 @@ __all__ = [
     "record",
     "replay",
     "reply_predictions",
+    "train_defended",
 ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["told_by_config", "told_by_reply"]
+__all__ = ["said_by_error", "told_by_config", "told_by_reply"]
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "lr": ("lr", "learning-rate"),
@@ -40,6 +40,12 @@ def told_by_reply(reply: Any, key: str = "num-examples") -> dict[str, Any]:
         if samples is not None and samples == int(samples) and samples >= 1:
             return {"samples": int(samples)}
     return {}
+
+
+def said_by_error(reply: Any) -> str:
+    """Why a client replied with an error: the last line of a traceback says what happened."""
+    lines = [line.strip() for line in (reply.error.reason or "").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no reason given"
 
 
 def _number(value: Any) -> float | None:

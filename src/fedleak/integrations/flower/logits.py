@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedleak.errors import FedleakError, RefusedError
 from fedleak.integrations.flower.arrays import array_record, tensors_of
-from fedleak.integrations.flower.disclosed import told_by_reply
+from fedleak.integrations.flower.disclosed import said_by_error, told_by_reply
 from fedleak.integrations.flower.installed import flower
 from fedleak.seeding import Seeds
 from fedleak.transcript import TranscriptWriter
@@ -99,11 +99,24 @@ def exchange(
 
 
 def consensus(sent: list[Predictions], protocol: str = "fedmd", temperature: float = 0.1) -> Predictions:
-    """The mean of all predictions, for DS-FL sharpened: softmax(mean / temperature)."""
-    mean = torch.stack([one.values for one in sent]).mean(dim=0)
+    """The mean of all predictions on each example, for DS-FL sharpened: softmax(mean / temperature).
+
+    A client may leave examples out (cross_domain); those that nobody answered about have no consensus.
+    """
+    index = sent[0].index
+    if all(torch.equal(one.index, index) for one in sent):
+        mean = torch.stack([one.values for one in sent]).mean(dim=0)
+    else:
+        index = torch.unique(torch.cat([one.index for one in sent]))
+        total, answers = sent[0].values.new_zeros(len(index), sent[0].values.shape[-1]), torch.zeros(len(index), 1)
+        for one in sent:
+            at = torch.searchsorted(index, one.index)
+            total[at] += one.values
+            answers[at] += 1
+        mean = total / answers
     if protocol == "dsfl":
         mean = torch.softmax(mean / temperature, dim=-1)
-    return Predictions(mean, sent[0].scale, sent[0].index)
+    return Predictions(mean, sent[0].scale, index)
 
 
 def read_request(message: Any) -> Request:
@@ -163,13 +176,16 @@ def _read(number: int, replies: Any, index: Tensor, scale: str, classes: int) ->
 
 def _answer(reply: Any, index: Tensor, scale: Any, classes: int) -> Predictions:
     if reply.has_error():
-        raise RefusedError(f"replied with error {reply.error.code}")
+        raise RefusedError(f"replied with error {reply.error.code}: {said_by_error(reply)}")
     if ANSWER not in reply.content:
         raise RefusedError("replied without predictions")
-    values = tensors_of(reply.content[ANSWER]).get("values")
-    if values is None or tuple(values.shape) != (len(index), classes):
+    found = tensors_of(reply.content[ANSWER])
+    values, about = found.get("values"), found.get("index", index)
+    if about.ndim != 1 or len(set(about.tolist())) != about.numel() or not bool(torch.isin(about, index).all()):
+        raise RefusedError("replied about other public examples than it was asked about")
+    if values is None or tuple(values.shape) != (len(about), classes):
         shape = None if values is None else tuple(values.shape)
-        raise RefusedError(f"replied with predictions of shape {shape}, asked for {(len(index), classes)}")
+        raise RefusedError(f"replied with predictions of shape {shape}, asked for {(len(about), classes)}")
     if not bool(torch.isfinite(values).all()):
         raise RefusedError("replied with predictions that are not finite")
-    return Predictions(values, scale, index)
+    return Predictions(values, scale, about)

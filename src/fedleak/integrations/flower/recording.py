@@ -17,7 +17,7 @@ from torch import nn
 
 from fedleak.errors import FedleakError, RefusedError
 from fedleak.integrations.flower.arrays import Layout, layout_of, weights_of
-from fedleak.integrations.flower.disclosed import told_by_config, told_by_reply
+from fedleak.integrations.flower.disclosed import said_by_error, told_by_config, told_by_reply
 from fedleak.integrations.flower.shapes import classes_in, input_shape_of
 from fedleak.learning.quantised import QUANTISATION
 from fedleak.transcript import TranscriptWriter
@@ -31,6 +31,8 @@ PROBLEMS = "problems.txt"
 
 S = TypeVar("S")
 log = logging.getLogger("fedleak.flower")
+shown = logging.getLogger("flwr")
+"""Flower's own log, which `flwr run --stream` shows: what recording cost is said there."""
 
 
 def record(
@@ -95,7 +97,8 @@ class _Recorded:
 
 
 class Recorder:
-    """What is known of the running round, and the transcript that it goes to. `seconds` is the time that took."""
+    """What is known of the running round, and the transcript that it goes to. `seconds` is the time that took, `share`
+    the largest part of a round, from sending out to the last reply written down, that it was."""
 
     def __init__(
         self,
@@ -114,7 +117,8 @@ class Recorder:
         self.normalisation, self.disclosed, self.sender = normalisation or Normalisation(), disclosed, sender
         self.quantisation = quantisation
         self.problems: list[str] = []
-        self.seconds = 0.0
+        self.seconds = self.share = 0.0
+        self._began = self._spent = 0.0
         self._writer: TranscriptWriter | None = None
         self._round = 0
         self._broadcast: Weights | None = None
@@ -124,11 +128,15 @@ class Recorder:
 
     def sent(self, index: int, arrays: Any, messages: list[Any]) -> None:
         """The server sends out a round."""
+        self._began, self._spent = time.monotonic(), self.seconds
         self._watched(index, lambda: self._sent(index, arrays, messages))
 
     def received(self, index: int, replies: list[Any], key: str) -> None:
         """The replies of a round are there: write it down."""
         self._watched(index, lambda: self._received(index, replies, key))
+        cost, whole = self.seconds - self._spent, max(time.monotonic() - self._began, 1e-9)
+        self.share = max(self.share, cost / whole)
+        shown.info("fedleak: recording took %.1f ms of round %d, %.3f %% of it", 1e3 * cost, index, 100 * cost / whole)
 
     def _watched(self, index: int, work: Callable[[], list[str]]) -> None:
         """Problems of one round become one message; none of them reaches the federation."""
@@ -200,7 +208,7 @@ class Recorder:
     def _message(self, reply: Any, key: str) -> Message:
         node = reply.metadata.src_node_id
         if reply.has_error():
-            raise RefusedError(f"replied with error {reply.error.code}: {_first_line(reply.error.reason)}")
+            raise RefusedError(f"replied with error {reply.error.code}: {said_by_error(reply)}")
         record = _arrays(reply)
         if record is None:
             raise RefusedError("replied without weights (no array record)")
@@ -256,9 +264,3 @@ def _same(one: Any, other: Any) -> bool:
     if one is None or list(one) != list(other):
         return False
     return all(one[name].data == other[name].data for name in one)
-
-
-def _first_line(reason: str | None) -> str:
-    """The last line of a traceback says what happened."""
-    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no reason given"
