@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from fedleak.errors import ShapeError
+from fedleak.learning.precision import Precision, products_in
 
 __all__ = ["Precision", "check_call", "products_in", "shares"]
-
-Precision = Literal["float32", "tf32"]
-
-
-@contextmanager
-def products_in(precision: Precision) -> Iterator[None]:
-    """Products of float32 as stated: torch's convolutions round to TF32 on a GPU unless they are told not to."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def check_call(inputs: Tensor, labels: Tensor, mask: Tensor | None, given: Sequence[Tensor]) -> None:
