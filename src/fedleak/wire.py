@@ -151,13 +151,17 @@ class Transcript:
 
     def round(self, index: int) -> Round:
         """The round with this index, counted from 1; negative counts from the end."""
+        return self.rounds[self.place(index)]
+
+    def place(self, index: int) -> int:
+        """Where that round stands among `rounds`; nothing is read."""
         from fedleak.errors import RefusedError
 
         count = len(self.rounds)
         position = index - 1 if index > 0 else count + index
         if index == 0 or not 0 <= position < count:
             raise RefusedError(f"round={index}: the transcript holds rounds 1 to {count}; ask for one of these")
-        return self.rounds[position]
+        return position
 
     def with_model(self, factory: Callable[[], nn.Module]) -> Transcript:
         """The same transcript with a live constructor for its model."""

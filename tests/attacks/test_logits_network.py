@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from fedleak.attacks.logits.network import InversionNetwork, plain_network
 from fedleak.attacks.logits.training import InversionStack, Material, Objective
+from fedleak.learning.precision import Precision
 
 SIZES = [((3, 64, 64), 20, 0.03), ((1, 32, 32), 10, 0.05), ((1, 28, 28), 6, 0.05), ((3, 9, 12), 7, 0.05)]
 
@@ -119,6 +122,29 @@ def test_training_a_stack_is_training_each_network_with_torchs_adam(gamma: float
             expected = (plain(asked[:, :, None, None]) + 1) / 2
         # Biases before a normalisation have no slope but rounding, which Adam makes as large as any other.
         assert torch.allclose(stack.show(asked)[k], expected, atol=5e-3)
+
+
+def test_products_have_the_stated_precision_in_training_and_showing_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, flags = InversionNetwork(6, (1, 8, 8), 0.01), (torch.backends.cuda.matmul, torch.backends.cudnn)
+    material = Material(torch.rand(1, 4, 6), torch.rand(4, 8, 8, 1), torch.arange(4))
+    seen: list[bool] = []
+    plain = InversionNetwork.__call__
+
+    def look(self: InversionNetwork, *given: Any, **named: Any) -> torch.Tensor:
+        seen.extend(flag.allow_tf32 for flag in flags)
+        return plain(self, *given, **named)
+
+    monkeypatch.setattr(InversionNetwork, "__call__", look)
+    before = [flag.allow_tf32 for flag in flags]
+    precisions: tuple[Precision, ...] = ("tf32", "float32")
+    for precision in precisions:
+        stack = InversionStack(of, [3], lr=1e-2, weight_decay=0.0, device="cpu", precision=precision)
+        stack.fit(material, [torch.arange(4)], Objective())
+        stack.fit_to_priors(torch.rand(2, 6), torch.rand(2, 8, 8, 1), Objective(gamma=1.0, prior_only=True))
+        stack.show(torch.rand(2, 6))
+        assert seen == [precision == "tf32"] * 6
+        assert [flag.allow_tf32 for flag in flags] == before
+        seen.clear()
 
 
 def test_a_network_does_not_depend_on_who_is_beside_it() -> None:

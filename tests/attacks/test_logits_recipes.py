@@ -12,9 +12,10 @@ from logit_parts import TARGETS, LogitScene, stage_logits
 from torch import Tensor
 
 from fedleak.attacks import ATTACKS
+from fedleak.attacks.logits import engine
 from fedleak.attacks.logits.training import InversionStack
 from fedleak.components import configure
-from fedleak.types import ClassReconstruction, Transcript
+from fedleak.types import ClassReconstruction, Round, Transcript
 
 FAST: dict[str, Any] = {"width": 0.02, "lr": 1e-2, "steps": 4, "batch_size": 16, "tau": 3.0}
 
@@ -48,6 +49,26 @@ def test_a_client_gives_away_the_classes_it_holds(known: LogitScene, name: str, 
         assert int(alike[owner[label], at].argmax()) == label
         assert float(alike[owner[label], at, label]) > 0.75
         assert float(alike[owner[label], at, label]) > float(alike[1 - owner[label], at, label])
+
+
+def test_a_round_is_read_once_or_again_where_all_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of LFW is 600 MB on disk."""
+    read: list[int] = []
+
+    def note(one: Round) -> Round:
+        read.append(one.index)
+        return one
+
+    scene = stage_logits(rounds=3).transcript
+    found = run(scene.mapped(note), steps=1)
+    # Whether the attack can read what was sent is asked of the last round.
+    assert sorted(read) == [1, 2, 3, 3]
+    monkeypatch.setattr(engine, "KEPT_BYTES", 0)
+    read.clear()
+    again = run(scene.mapped(note), steps=1)
+    assert sorted(read) == [1, 1, 2, 2, 3, 3, 3]
+    assert torch.equal(found.victims[0].inputs, again.victims[0].inputs)
+    assert again.victims[0].round == 3
 
 
 @pytest.mark.parametrize("name", ["tbi", "ptbi", "pli"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def by_hand(case: Problem, seeds: Seeds, protocol: FedMD) -> list[list[Tensor]]:
     optimisers = {name: torch.optim.Adam(module.parameters(), lr=protocol.lr) for name, module in modules.items()}
 
     def epoch(name: str, inputs: Tensor, targets: Tensor, batches: Any, loss: Any) -> None:
+        if protocol.moments == "fresh":
+            optimisers[name] = torch.optim.Adam(modules[name].parameters(), lr=protocol.lr)
         for batch in batches:
             optimisers[name].zero_grad()
             loss(modules[name](inputs[batch]), targets[batch]).backward()
@@ -104,15 +107,28 @@ def by_hand(case: Problem, seeds: Seeds, protocol: FedMD) -> list[list[Tensor]]:
     return uploads
 
 
-def test_fedmd_is_algorithm_s1() -> None:
+@pytest.mark.parametrize("moments", ["fresh", "kept"])
+def test_fedmd_is_algorithm_s1(moments: Any) -> None:
     case, seeds = problem(), Seeds(4)
-    protocol = FedMD(rounds=3, lr=0.01, batch_size=4, public_batch_size=8, transfer_epochs=2, first_epochs=3)
+    protocol = FedMD(
+        rounds=3, lr=0.01, batch_size=4, public_batch_size=8, transfer_epochs=2, first_epochs=3, moments=moments
+    )
     run = protocol(case, identity, seeds)
     for r, expected in zip(run.transcript.rounds, by_hand(case, seeds, protocol), strict=True):
         for number in range(2):
             assert torch.allclose(said(r, number).values, expected[number], atol=1e-4)
         assert isinstance(r.broadcast, Predictions)
         assert torch.allclose(r.broadcast.values, torch.stack(expected).mean(dim=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOGIT)
+def test_the_moments_of_adam_are_kept_or_not(name: str) -> None:
+    fresh, kept = (
+        everything(replace(quick(name), moments=moments)(problem(), identity, Seeds(1)))
+        for moments in ("fresh", "kept")
+    )
+    # Before the first phase there is nothing to keep; after it every model differs.
+    assert not torch.equal(fresh[-1], kept[-1])
 
 
 def test_the_server_of_fedmd_is_untrained_when_it_attacks_round_1() -> None:

@@ -105,8 +105,14 @@ def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
     # Labels 4 and 7 are a's, so the stranger is b, whose candidates are flipped; 9 is b's, so it is a, who is right.
     assert found.baselines["other_client"]["attack_accuracy"] == [0.0, 1.0, 1.0]
     assert set(found.baselines) == {"prior", "other_client", "mean_image", "noise"}
-    assert found.facts == {"twins": 0, "chosen_client_right": pytest.approx(2 / 3)}
+    # a's candidates are right for 4 and 7, which it holds; b's flipped one of 9 is not.
+    assert found.facts == {"twins": 0, "chosen_client_right": pytest.approx(2 / 3), "owner_accuracy": 2 / 3}
     assert torch.equal(found.more["prior"], means().inputs.flip(0))
+
+
+def test_every_round_is_judged_by_itself() -> None:
+    found = judged(replace(means(), by_round=(means().inputs.flip(0), means().inputs)))
+    assert found.facts == {"twins": 0, "accuracy_by_round": [pytest.approx(1 / 3), 1.0]}
 
 
 def test_ssim_is_that_of_the_picture_and_the_mean() -> None:

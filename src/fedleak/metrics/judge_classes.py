@@ -91,8 +91,13 @@ def judge_classes(found: RecoveredClasses, truth: Truth, metrics: Sequence[str],
         found=tuple(usable(pictures).tolist()),
         partner=tuple(places),
         more={} if found.prior is None else {"prior": guesses["prior"]},
-        facts=_facts(found, truth, wanted, places),
+        facts=_facts(found, truth, wanted, places, rivals),
     )
+
+
+def _accuracy(rivals: _Rivals, pictures: Tensor) -> float:
+    hits = rivals.scores(pictures.to(rivals.means.device), ["attack_accuracy"])["attack_accuracy"]
+    return sum(hits) / max(len(hits), 1)
 
 
 def _wanted(found: RecoveredClasses, truth: Truth) -> Tensor:
@@ -168,11 +173,24 @@ def _strangers(
     return pictures
 
 
-def _facts(found: RecoveredClasses, truth: Truth, wanted: Tensor, places: Sequence[int]) -> dict[str, object]:
-    """How often the chosen client is one that holds the label, and whether copies of private images are public."""
+def _facts(
+    found: RecoveredClasses, truth: Truth, wanted: Tensor, places: Sequence[int], rivals: _Rivals
+) -> dict[str, object]:
+    """Whether copies of private images are public, and what tells a weak attack from a weak choice: the accuracy after
+    each round, how often the chosen client is one that holds the label, and the accuracy if it always were."""
     facts: dict[str, object] = {"twins": truth.twins}
+    shape = truth.private.inputs.shape[1:]
+    if len(found.by_round) > 1:
+        facts["accuracy_by_round"] = [_accuracy(rivals, _at(made, places, shape)) for made in found.by_round]
+    held = _holders(truth)
+    if found.candidates is not None and len(found.senders) > 1:
+        pictures = torch.full((len(wanted), *shape), float("nan"))
+        for at, (label, place) in enumerate(zip(wanted.tolist(), places, strict=True)):
+            owners = [number for number, sender in enumerate(found.senders) if sender in held.get(label, set())]
+            if owners and place >= 0:
+                pictures[at] = found.candidates[owners[0], place].detach().cpu()
+        facts["owner_accuracy"] = _accuracy(rivals, pictures)
     if found.chosen:
-        held = _holders(truth)
         right = [
             found.chosen[place] in held.get(label, set())
             for label, place in zip(wanted.tolist(), places, strict=True)

@@ -63,6 +63,12 @@ class Observed:
     clients: Mapping[str, Answers]
     server: Answers | None
 
+    @property
+    def bytes(self) -> int:
+        """What it takes up in memory."""
+        said = [*self.clients.values(), *([] if self.server is None else [self.server])]
+        return sum(one.logits.nbytes + one.index.nbytes for one in said)
+
     def answered(self, positions: Tensor, who: Sequence[Answers], public: int) -> Tensor:
         """Those of the positions that all of them answered."""
         count = torch.zeros(public, dtype=torch.long, device=positions.device)

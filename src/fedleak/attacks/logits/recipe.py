@@ -9,6 +9,7 @@ from fedleak.attacks.logits.inputs import Q, Rows
 from fedleak.attacks.logits.material import Feed
 from fedleak.attacks.logits.priors import PriorRecipe
 from fedleak.attacks.logits.training import Norm
+from fedleak.learning.precision import Precision
 
 __all__ = ["Recipe"]
 
@@ -26,6 +27,7 @@ class Recipe:
     batch_size: int
     width: float
     distance: Norm
+    precision: Precision = "tf32"
     restarts: int = 0
     round: int = -1
     snapshots: int = 0

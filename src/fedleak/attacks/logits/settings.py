@@ -18,6 +18,7 @@ from pydantic_core import ArgsKwargs
 
 from fedleak.attacks.logits.training import Norm
 from fedleak.components import component
+from fedleak.learning.precision import Precision
 
 __all__ = ["LogitSettings"]
 
@@ -43,6 +44,9 @@ class LogitSettings:
     )
     distance: Norm = Field(
         default="mse", description="mse: mean squared error; norm: unsquared, as the equations print"
+    )
+    precision: Precision = Field(
+        default="tf32", description="of products on a GPU: tf32, as torch's own convolutions there, or float32, slower"
     )
     round: int = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
     snapshots: NonNegativeInt = Field(default=0, description="of how many of the last rounds pictures are kept to draw")
@@ -77,6 +81,7 @@ class LogitSettings:
             "batch_size": self.batch_size,
             "width": self.width,
             "distance": self.distance,
+            "precision": self.precision,
             "restarts": self.restarts,
             "round": self.round,
             "snapshots": self.snapshots,

@@ -7,8 +7,7 @@ fast as torch's layers one network after the other (0.6 to 1.1 times the time of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedleak.attacks.logits.network import InversionNetwork
+from fedleak.learning.precision import Precision, products_in
 from fedleak.learning.replay import StepReplay
 
 __all__ = ["InversionStack", "Material", "Norm", "Objective"]
@@ -74,8 +74,9 @@ class InversionStack:
         lr: float,
         weight_decay: float,
         device: torch.device | str,
+        precision: Precision = "tf32",
     ) -> None:
-        self.network = network
+        self.network, self.precision = network, precision
         self.device = torch.device(device)
         self.parameters = {
             name: value.requires_grad_() for name, value in network.parameters(seeds, self.device).items()
@@ -103,7 +104,7 @@ class InversionStack:
     def fit(self, material: Material, batches: Sequence[Tensor], objective: Objective) -> Tensor:
         """One step for every batch of indices into the material. The mean loss of each network, on the device."""
         total = torch.zeros(len(self), device=self.device)
-        with _tensor_cores(self.device):
+        with products_in(self.precision):
             for index in batches:
                 shown = material.shows.index_select(0, index)
                 given = [material.inputs.index_select(1, index), material.pictures.index_select(0, shown)]
@@ -115,12 +116,12 @@ class InversionStack:
     def fit_to_priors(self, inputs: Tensor, priors: Tensor, objective: Objective) -> None:
         """One step of eq. 10 for inputs (n, numbers) that all networks share."""
         given = [inputs.expand(len(self), -1, -1), priors]
-        with _tensor_cores(self.device):
+        with products_in(self.precision):
             self._replay((0,), objective, [[one] for one in given], self.device.type == "cuda")
 
     def show(self, inputs: Tensor) -> Tensor:
         """Pixels (networks, n, C, H, W) for inputs (n, numbers) that all networks share."""
-        with torch.no_grad(), _tensor_cores(self.device):
+        with torch.no_grad(), products_in(self.precision):
             made = self.network(self.parameters, self.buffers, inputs.expand(len(self), -1, -1), train=False)
         return (made.permute(0, 1, 4, 2, 3) + 1) / 2
 
@@ -138,17 +139,3 @@ class InversionStack:
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
         return losses.detach()
-
-
-@contextmanager
-def _tensor_cores(device: torch.device) -> Iterator[None]:
-    """Matrix products in TF32, which is what torch does for convolutions without being asked."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

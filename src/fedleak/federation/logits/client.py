@@ -119,6 +119,7 @@ class Clients:
                 for member, (_, y) in zip(group.members, used, strict=True)
             ]
             rng = self.seeds.generator("modules", number, "private", index)
+            self.settings.begin_phase(group.stack)
             group.stack.fit(loss, [x for x, _ in used], [[y for _, y in used]], order, rng=rng)
 
     def learn_public(self, loss: Objective, inputs: Tensor, targets: Sequence[Tensor], epochs: int, index: int) -> None:
@@ -132,6 +133,7 @@ class Clients:
                 for member in group.members
             ]
             rng = self.seeds.generator("modules", number, "public", index)
+            self.settings.begin_phase(group.stack)
             group.stack.fit(loss, inputs, targets, order, rng=rng)
 
     def predict(self, inputs: Tensor) -> Tensor:

@@ -126,12 +126,21 @@ class Exchange:
         return logits
 
     def server_learns(
-        self, loss: Objective, inputs: Tensor, targets: Sequence[Tensor], epochs: int, index: int
+        self,
+        loss: Objective,
+        inputs: Tensor,
+        targets: Sequence[Tensor],
+        epochs: int,
+        index: int,
+        *,
+        goes_on: bool = False,
     ) -> None:
-        """The server trains its own model on public examples."""
+        """The server trains its own model on public examples; `goes_on`: the phase of training has begun before."""
         if self.server is not None:
             seeds = self.seeds.under("server", "round", index)
             order = batches_of(len(inputs), self.settings.public_batch_size, epochs, seeds.generator("public"))
+            if not goes_on:
+                self.settings.begin_phase(self.server)
             self.server.fit(loss, inputs, targets, [order], rng=seeds.generator("modules"))
 
     def close(self, index: int, broadcast: Predictions | None) -> None:

@@ -113,7 +113,7 @@ class _Selective:
             inputs, labels = run.at(place), run.labels[place]
             # A round of several epochs: each has an order of its own, under a number of its own.
             number = (index - 1) * self._settings.server_epochs + epoch + 1
-            run.server_learns(self._loss, inputs, [labels, teacher, taught], 1, number)
+            run.server_learns(self._loss, inputs, [labels, teacher, taught], 1, number, goes_on=epoch > 0)
             logits = run.server.predict(inputs)[0]
             right = logits.argmax(dim=-1) == labels
             self._stored[place] = torch.where(right[:, None], torch.softmax(logits, dim=-1), self._stored[place])

@@ -18,6 +18,7 @@ from pydantic_core import ArgsKwargs
 
 from fedleak.components import component
 from fedleak.federation.base import Problem
+from fedleak.learning.stacked import Stack
 from fedleak.models import MODELS
 from fedleak.types import ModelSpec
 
@@ -37,7 +38,10 @@ class LogitSettings:
     """Each protocol names its own."""
     rounds: PositiveInt = Field(default=5, description="rounds of the federation")
     lr: PositiveFloat = Field(default=1e-3, description="learning rate of every model")
-    optimizer: Literal["adam", "sgd"] = Field(default="adam", description="one for each model, kept over all phases")
+    optimizer: Literal["adam", "sgd"] = Field(default="adam", description="one for each model")
+    moments: Literal["kept", "fresh"] = Field(
+        default="kept", description="of Adam: kept over all phases of training (as released), or fresh for each"
+    )
     weight_decay: NonNegativeFloat = Field(default=0.0, description="L2 weight decay; released: 1e-4, 3e-3 (FaceScrub)")
     batch_size: PositiveInt | None = Field(default=64, description="private examples in a step; none: all at once")
     public_batch_size: PositiveInt | None = Field(default=64, description="public examples in a step; none: all")
@@ -88,6 +92,11 @@ class LogitSettings:
         if value is not None and rounds is not None and value > rounds:
             raise ValueError(f"must be one of the {rounds} rounds; lower it or raise rounds")
         return value
+
+    def begin_phase(self, models: Stack) -> None:
+        """Before a phase of training: an optimizer of its own for it, unless one is kept."""
+        if self.moments == "fresh":
+            models.reset_optimisers()
 
     def recorded_rounds(self) -> int:
         """The transcript holds rounds 1 to this one."""
