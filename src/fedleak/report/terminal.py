@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedleak.audit.rows import Row
+from fedleak.metrics.intervals import Interval
 from fedleak.report.levels import above_a_guess
 from fedleak.report.sentences import amount
 from fedleak.report.tables import Summary, summary, swept
@@ -66,12 +67,18 @@ def _numbers(line: Summary) -> list[Text]:
     leak = line.hits if line.kind == "images" else above_a_guess(line)
     return [
         Text(amount(line) if share is not None else "-", style="bold red" if leak else ""),
-        Text(between("recovered", share) if share is not None and not share.degenerate else "-"),
+        Text(_spread(share) if share is not None and not share.degenerate else "-"),
         Text(f"{psnr.mean:.1f}" if psnr is not None else "-"),
         Text(_guess(line), style="dim"),
         Text(f"{ssim.mean:.2f}" if ssim is not None else "-"),
         Text(percent(line.utility.mean) if line.utility is not None else "-"),
     ]
+
+
+def _spread(share: Interval) -> str:
+    """Whole per cent, unless the interval is so narrow that its ends would read the same: 80 columns are few."""
+    low, high = f"{100 * share.low:.0f}", f"{100 * share.high:.0f}"
+    return f"{low} to {high} %" if low != high else between("recovered", share)
 
 
 def _guess(line: Summary) -> str:
