@@ -153,7 +153,9 @@ def _pictures(figure: Figure, attacked: Sequence[tuple[Where, Row]], evidence: E
     for line, (title, shown, image) in zip(axes, strips, strict=True):
         for axis, step, picture in zip(line, shown["snapshot_steps"], shown["snapshots"][:, image], strict=False):
             _show(axis, picture, f"{int(step)}")
-        _show(line[-1], shown["original"][image], f"original\n{title}")
+        _show(line[-1], shown["original"][image], "original")
+        # Beside the strip: above it the words would run into the strip before.
+        line[0].text(-0.15, 0.5, title, fontsize=6, ha="right", va="center", transform=line[0].transAxes)
     return drawn
 
 
