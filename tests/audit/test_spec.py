@@ -202,3 +202,21 @@ def test_cases_lie_beside_the_sweep_and_replace_whole_tables() -> None:
     again = make_spec(tomllib.loads(spec.text))
     assert [point.attacks for point in again.points] == [point.attacks for point in spec.points]
     assert again.text == spec.text
+
+
+def test_defenses_that_the_protocol_has_no_use_for_are_named_before_anything_runs() -> None:
+    tables = tomllib.loads(GOOD)
+    tables["defenses"] = [{"name": "top_k", "k": 1}, {"name": "clip", "norm": 1.0}, {"name": "one_shot"}]
+    with pytest.raises(SpecError) as problem:
+        make_spec(tables)
+    text = str(problem.value)
+    assert "'top_k' is about predictions, but fedavg sends weights" in text
+    assert "'one_shot' is about predictions, but fedavg sends weights" in text
+    assert "clip" not in text.replace("(clip, sparsify", "")
+
+    tables["protocol"], tables["attacks"] = {"name": "fedmd"}, [{"name": "msa"}]
+    tables["defenses"].append({"name": "dp_sgd", "noise_multiplier": 1.0, "max_grad_norm": 1.0})
+    with pytest.raises(SpecError) as problem:
+        make_spec(tables)
+    assert "'dp_sgd' acts on the gradients of single examples" in str(problem.value)
+    assert "top_k" not in str(problem.value)

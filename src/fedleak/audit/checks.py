@@ -13,7 +13,7 @@ from fedleak.audit.registry import did_you_mean, registry
 from fedleak.components import configure, resolved
 from fedleak.errors import Problem, SpecError
 
-__all__ = ["Findings", "build", "build_arms", "build_attacks", "build_point_parts"]
+__all__ = ["Findings", "build", "build_arms", "build_attacks", "build_point_parts", "check_defenses"]
 
 
 class Findings:
@@ -180,6 +180,27 @@ def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], 
             found.add("defenses", f'two arms are both {title!r}; give one of them another arm = "..."')
         arms[title] = (title, names, defenses)
     return list(arms.values())
+
+
+def check_defenses(
+    names: Sequence[str], defenses: Sequence[Any], protocol_name: str, sends: type, found: Findings
+) -> None:
+    """Notes every defense that has nothing to act on in what this protocol's clients do."""
+    for name, defense in zip(names, defenses, strict=True):
+        if sends not in (reads := getattr(defense, "reads", (sends,))):
+            acts = ", ".join(one.__name__.lower() for one in reads)
+            found.add(
+                "defenses",
+                f"{name!r} is about {acts}, but {protocol_name} sends {sends.__name__.lower()}; choose another defense "
+                "(clip, sparsify, gaussian, ...) or protocol",
+            )
+        elif defense.stage == "gradients" and sends.__name__ == "Predictions":
+            found.add(
+                "defenses",
+                f"{name!r} acts on the gradients of single examples, but in {protocol_name} clients also learn from "
+                "each other's predictions, which its proof does not cover; choose a defense of the predictions "
+                "(gaussian, laplace, directed, ...), or fedsgd or fedavg",
+            )
 
 
 def build_attacks(given: Any, found: Findings) -> list[tuple[str, Any, dict[str, Any], tuple[str, ...]]]:

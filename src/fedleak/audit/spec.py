@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts
+from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts, check_defenses
 from fedleak.audit.registry import did_you_mean, load_code, registry
 from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.sweep import expand
@@ -233,6 +233,8 @@ def _point(
     if parts is None:
         return None
     data, (model_name, model_arguments), (protocol_name, protocol) = parts
+    for arm in arms:
+        check_defenses(arm.names, arm.defenses, protocol_name, protocol.sends, found)
     factory = model
     if factory is None and ":" in model_name:
         try:
