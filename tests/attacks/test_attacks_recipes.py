@@ -77,6 +77,18 @@ def test_the_presets_of_the_paper() -> None:
         assert batch.tv > 0
 
 
+def test_one_start_is_the_papers_search_without_thresholds() -> None:
+    """So that DLG, cosine and DLM can be compared with DLM+, whose preset of the paper has none of torch's thresholds."""
+    thresholds = ("tolerance_grad", "tolerance_change", "tolerance_curvature")
+    plus = resolved(DLMPlus(preset="paper"))
+    assert [plus[name] for name in thresholds] == [0.0, 0.0, 0.0]
+    for cls in (DLG, IDLG, Cosine, DLM):
+        paper, free = resolved(cls(preset="paper")), resolved(cls(preset="one_start"))
+        changed = {name for name in free if free[name] != paper[name]}
+        assert changed == {"preset", *thresholds}
+        assert [free[name] for name in thresholds] == [0.0, 0.0, 0.0]
+
+
 def test_the_presets_of_other_papers() -> None:
     """Geiping et al.: Adam on signs, step length 0.1 that falls three times; pli.txt appendix F: Adam, 0.3, 150."""
     geiping = Cosine(preset="geiping", steps=80).make_optimiser()

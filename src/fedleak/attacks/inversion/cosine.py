@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 
 from fedleak.attacks.inversion.distances import UnitDifference
 from fedleak.attacks.inversion.engine import invert
-from fedleak.attacks.inversion.settings import BATCH, PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings
+from fedleak.attacks.inversion.settings import BATCH, ONE_START, PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings
 from fedleak.attacks.knowledge import require
 from fedleak.components import component
 from fedleak.types import Gradients, Progress, Reconstruction, Transcript, Weights, silent
@@ -56,10 +56,11 @@ class Cosine(InversionSettings):
         "strong": {},
         "paper": {**PAPER, **TORCH_TOLERANCES, "factor": 1.0},
         "paper_mlp": {**PAPER_MLP, "factor": 1.0},
+        "one_start": {**ONE_START, "factor": 1.0},
         "batch": BATCH,
         "geiping": GEIPING,
     }
-    preset: Literal["strong", "paper", "paper_mlp", "batch", "geiping"] = "strong"
+    preset: Literal["strong", "paper", "paper_mlp", "one_start", "batch", "geiping"] = "strong"
 
     factor: PositiveFloat = Field(default=1000.0, description="what the objective is multiplied by")
 

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveFloat
 
 from fedleak.attacks.inversion.distances import SquaredL2
 from fedleak.attacks.inversion.engine import invert
-from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
+from fedleak.attacks.inversion.settings import ONE_START, PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
 from fedleak.attacks.knowledge import known, require
 from fedleak.components import component
 from fedleak.errors import RefusedError
@@ -43,6 +43,7 @@ class DLG(InversionSettings):
         "strong": {},
         "paper": {**PAPER, **TORCH_TOLERANCES},
         "paper_mlp": PAPER_MLP,
+        "one_start": ONE_START,
     }
 
     preset: Preset = "strong"

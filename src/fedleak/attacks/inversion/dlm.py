@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 
 from fedleak.attacks.inversion.engine import invert
 from fedleak.attacks.inversion.scaled import BestScale, FreeScale
-from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
+from fedleak.attacks.inversion.settings import ONE_START, PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
 from fedleak.attacks.knowledge import require
 from fedleak.components import component
 from fedleak.types import Gradients, Progress, Reconstruction, Transcript, Weights, silent
@@ -45,6 +45,7 @@ class DLM(InversionSettings):
         "strong": {},
         "paper": {**PAPER, **TORCH_TOLERANCES},
         "paper_mlp": {**PAPER_MLP, "gamma": 60.0},
+        "one_start": ONE_START,
     }
 
     preset: Preset = "strong"

@@ -12,7 +12,7 @@ from fedleak.attacks.inversion.distances import SquaredL2
 from fedleak.attacks.inversion.dlg import gradient_scale
 from fedleak.attacks.inversion.engine import invert
 from fedleak.attacks.inversion.labels import LabelRule
-from fedleak.attacks.inversion.settings import PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
+from fedleak.attacks.inversion.settings import ONE_START, PAPER, PAPER_MLP, TORCH_TOLERANCES, InversionSettings, Preset
 from fedleak.attacks.knowledge import require
 from fedleak.components import component
 from fedleak.types import Gradients, Progress, Reconstruction, Transcript, Weights, silent
@@ -42,6 +42,7 @@ class IDLG(InversionSettings):
         "strong": {},
         "paper": {**PAPER, **TORCH_TOLERANCES},
         "paper_mlp": PAPER_MLP,
+        "one_start": ONE_START,
     }
 
     preset: Preset = "strong"

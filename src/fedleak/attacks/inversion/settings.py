@@ -25,9 +25,9 @@ from fedleak.attacks.inversion.priors import TotalVariation
 from fedleak.attacks.inversion.search import Rules
 from fedleak.components import component
 
-__all__ = ["BATCH", "PAPER", "PAPER_MLP", "TORCH_TOLERANCES", "InversionSettings", "Preset"]
+__all__ = ["BATCH", "ONE_START", "PAPER", "PAPER_MLP", "TORCH_TOLERANCES", "InversionSettings", "Preset"]
 
-Preset = Literal["strong", "paper", "paper_mlp"]
+Preset = Literal["strong", "paper", "paper_mlp", "one_start"]
 
 PAPER: Mapping[str, Any] = {
     "steps": 200,
@@ -48,6 +48,10 @@ PAPER_MLP: Mapping[str, Any] = {**PAPER, "steps": 4000, "optimizer": "adam", "lr
 
 TORCH_TOLERANCES: Mapping[str, Any] = {"tolerance_grad": 1e-7, "tolerance_change": 1e-9}
 """What torch.optim.LBFGS does when it is told nothing."""
+
+ONE_START: Mapping[str, Any] = {**PAPER, "tolerance_curvature": 0.0}
+"""The paper's search without any of torch's absolute thresholds, as DLM+ has it in "paper": for a comparison of
+objectives, since a threshold ends the search on one scale of the objective and not on another."""
 
 BATCH: Mapping[str, Any] = {"steps": 300, "restarts": 0, "tv": 1e-6}
 """dlm.txt A.4: four images at once, about 300 iterations, a term for total variation; its weight is not given there.
