@@ -78,7 +78,7 @@ def test_the_presets_of_the_paper() -> None:
 
 
 def test_one_start_is_the_papers_search_without_thresholds() -> None:
-    """So that DLG, cosine and DLM can be compared with DLM+, whose preset of the paper has none of torch's thresholds."""
+    """So that DLG, cosine and DLM can be compared with DLM+, whose "paper" has none of torch's thresholds."""
     thresholds = ("tolerance_grad", "tolerance_change", "tolerance_curvature")
     plus = resolved(DLMPlus(preset="paper"))
     assert [plus[name] for name in thresholds] == [0.0, 0.0, 0.0]
