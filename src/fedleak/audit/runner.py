@@ -64,11 +64,16 @@ def run_audit(
         # Long trials first, so that the last worker is not left alone with one.
         missing.sort(key=lambda trial: trial.choice is None)
         with display.stage("attacks", len(missing)):
-            for trial, rows in in_order_done(run_trial, missing, jobs, display.inner, out, data_root, device):
+            done = in_order_done(run_trial, missing, jobs, display.inner, out, data_root, device, starved=_starved)
+            for trial, rows in done:
                 found[trial.key] = rows
                 _write(folder, plan, found)
                 display.done(_outcome(trial, rows))
     return _rows(plan, found)
+
+
+def _starved(rows: Sequence[Row]) -> bool:
+    return any(row.status == "out_of_memory" for row in rows)
 
 
 def _rows(plan: Plan, found: dict[str, list[Row]]) -> list[Row]:

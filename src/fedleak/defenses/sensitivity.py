@@ -77,6 +77,8 @@ def _norms(slopes: list[Tensor], move: Tensor, order: float) -> Tensor:
 def _vectorised(network: Network, one: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, moves: Tensor) -> Tensor:
     try:
         found: Tensor = vmap(one, randomness="different")(inputs, moves)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise RefusedError(
             f"directed: {type(network.module).__name__} cannot be differentiated one example at a time ({error}); "
