@@ -25,6 +25,8 @@ __all__ = ["curves_over_iterations", "draw_figures"]
 STRIPS = 4
 """Victims whose pictures are shown."""
 WIDTH, HEIGHT = 5.2, 3.6
+SIDE = 0.9
+"""Inches of a picture in a strip; a strip is one inch high, with the words above it."""
 
 Where = Mapping[str, Any]
 Curve = tuple[list[int], list[float], list[float], list[float]]
@@ -147,23 +149,34 @@ def _pictures(figure: Figure, attacked: Sequence[tuple[Where, Row]], evidence: E
     from matplotlib import pyplot
 
     wide = max(len(shown["snapshot_steps"]) for _, shown, _ in strips) + 1
-    drawn, axes = pyplot.subplots(len(strips), wide, figsize=(wide * 0.9, len(strips)), squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for line, (title, shown, image) in zip(axes, strips, strict=True):
-        for axis, step, picture in zip(line, shown["snapshot_steps"], shown["snapshots"][:, image], strict=False):
-            _show(axis, picture, f"{int(step)}")
-        _show(line[-1], shown["original"][image], "original")
+    drawn, axis = pyplot.subplots(figsize=(wide * SIDE, len(strips)))
+    # One picture for a strip: with axes for every snapshot drawing took longer than the attack.
+    for line, (title, shown, image) in enumerate(strips):
+        steps = [f"{int(step)}" for step in shown["snapshot_steps"]]
+        pictures = [*shown["snapshots"][:, image], *[None] * (wide - 1 - len(steps)), shown["original"][image]]
+        bottom, top = line + 1, line + 1 - SIDE
+        axis.imshow(_side_by_side(pictures), extent=(0, wide, bottom, top), aspect="auto", interpolation="nearest")
+        for column, words in [*enumerate(steps), (wide - 1, "original")]:
+            axis.text(column + 0.5, top, words, fontsize=6, ha="center", va="bottom")
         # Beside the strip: above it the words would run into the strip before.
-        line[0].text(-0.15, 0.5, title, fontsize=6, ha="right", va="center", transform=line[0].transAxes)
+        axis.text(-0.15, line + 1 - SIDE / 2, title, fontsize=6, ha="right", va="center")
+    axis.set(xlim=(0, wide), ylim=(len(strips), 0))
+    axis.set_axis_off()
+    drawn.subplots_adjust(0, 0, 1, 1)
     return drawn
 
 
-def _show(axis: Any, picture: Any, title: str) -> None:
-    pixels = np.clip(np.nan_to_num(picture, nan=0.5), 0, 1)
-    grey = pixels.shape[0] != 3
-    axis.imshow(pixels[0] if grey else pixels.transpose(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=1)
-    axis.set_title(title, fontsize=6)
+def _side_by_side(pictures: Sequence[Any]) -> Any:
+    """Pictures (C, H, W) as one (H, W, 3), a white rim around each; none: white."""
+    _, height, width = next(picture.shape for picture in pictures if picture is not None)
+    rim = max(1, width // 28)
+    whole = np.ones((height + 2 * rim, len(pictures) * (width + 2 * rim), 3))
+    for place, picture in enumerate(pictures):
+        if picture is not None:
+            pixels = np.clip(np.nan_to_num(picture, nan=0.5), 0, 1).transpose(1, 2, 0)
+            left = place * (width + 2 * rim) + rim
+            whole[rim : rim + height, left : left + width] = pixels if pixels.shape[2] == 3 else pixels[:, :, :1]
+    return whole
 
 
 def _split(members: Sequence[tuple[Where, Any]], keys: Sequence[str]) -> Iterator[tuple[str, list[tuple[Where, Any]]]]:
