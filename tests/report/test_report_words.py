@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from fedleak.metrics.intervals import Interval
-from fedleak.report.words import between, knowledge, metric_unit, number, percent, plural, points, prose, setting
+from fedleak.report.words import (
+    between,
+    knowledge,
+    metric_unit,
+    number,
+    percent,
+    plural,
+    points,
+    prose,
+    recipe,
+    setting,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +68,10 @@ def test_units_follow_the_registry() -> None:
 
 def test_setting_names_only_what_is_there() -> None:
     assert setting({"protocol.lr": 0.1, "x": None}, ["protocol.lr", "x", "y"]) == "protocol.lr = 0.1"
+
+
+def test_a_preset_is_named_where_another_stands_beside_it() -> None:
+    one, other, third = ({"attack": name, "preset": preset} for name, preset in [("a", "p"), ("a", "q"), ("b", "p")])
+    assert recipe(one, [one, third]) == "a"
+    assert recipe(one, [one, other, third]) == "a · preset = p"
+    assert recipe({**third, "attack.tau": 3}, [third]) == "b · attack.tau = 3"

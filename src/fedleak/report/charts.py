@@ -13,7 +13,7 @@ from fedleak.report.axes import Axis, Box, decades, round_ticks
 from fedleak.report.blobs import Blobs
 from fedleak.report.kinds import KINDS, Kind, panel_name, things
 from fedleak.report.tables import Summary
-from fedleak.report.words import is_attackers, percent, setting
+from fedleak.report.words import is_attackers, percent, recipe, setting
 
 __all__ = ["Line", "Mark", "Panel", "colour_of", "kind_title", "title_of", "trace_panels", "tradeoff_panels"]
 
@@ -145,18 +145,15 @@ def trace_panels(federations: Sequence[tuple[str, Sequence[Arm]]], blobs: Blobs)
     """The objective of each attack over its steps: a thin line per victim, a bold one for the median of an arm."""
     panels = []
     for title, arms in federations:
-        for attack in dict.fromkeys(_attack_name(found) for arm in arms for found in arm.attacks):
-            chosen = [(arm, found) for arm in arms for found in arm.attacks if _attack_name(found) == attack]
+        tried = [(arm, found) for arm in arms for found in arm.attacks]
+        names = [recipe(found.where, [other.where for _, other in tried]) for _, found in tried]
+        for attack in dict.fromkeys(names):
+            chosen = [one for one, name in zip(tried, names, strict=True) if name == attack]
             traces = [(colour_of(arm.number), _traces(found, blobs)) for arm, found in chosen]
             panel = _trace_panel(f"{title} · {attack}", [(colour, found) for colour, found in traces if found])
             if panel is not None:
                 panels.append(panel)
     return panels
-
-
-def _attack_name(found: Summary) -> str:
-    extra = setting(found.where, [key for key in found.where if key.startswith("attack.")])
-    return " · ".join([str(found.where.get("attack")), *([extra] if extra else [])])
 
 
 def _traces(found: Summary, blobs: Blobs) -> list[tuple[list[int], list[float]]]:

@@ -11,7 +11,7 @@ from fedleak.report.kinds import Kind, one_of
 from fedleak.report.levels import worst_first
 from fedleak.report.pictures import MOST, Pair, Sheet, Strip, pairs_of, sheet_of, strip_of
 from fedleak.report.tables import Summary
-from fedleak.report.words import defense_name, plural, prose
+from fedleak.report.words import defense_name, plural, prose, recipe
 
 __all__ = ["Gallery", "Large", "gallery_of"]
 
@@ -57,8 +57,9 @@ def gallery_of(
     sheets = []
     for federation in dict.fromkeys(title for title, _, _ in pictured):
         tried = [found for name, _, found in pictured if name == federation]
-        for attack in dict.fromkeys(_attack(found) for found in tried):
-            sheet = sheet_of([found for found in tried if _attack(found) == attack], blobs)
+        names = [recipe(found.where, [other.where for other in tried]) for found in tried]
+        for attack in dict.fromkeys(names):
+            sheet = sheet_of([found for found, name in zip(tried, names, strict=True) if name == attack], blobs)
             # A sheet of one line would repeat the large pairs above it.
             if sheet is not None and (len(sheet.lines) > 1 or not any(sheet.lines[0][0] is one for one in worst)):
                 sheets.append((f"{federation} · {attack}", sheet))
@@ -84,7 +85,8 @@ def _large(worst: Summary, pictured: Sequence[Place], blobs: Blobs) -> Large:
         note = _class_note(worst, any(pair.prior for pair in pairs))
     else:
         note = _image_note(prose(f"{value:g} dB" for value in thresholds))
-    return Large(worst.kind, note, f"{title} · {_attack(worst)} · {defense_name(worst.where)}", pairs)
+    attack = recipe(worst.where, [found.where for _, _, found in pictured])
+    return Large(worst.kind, note, f"{title} · {attack} · {defense_name(worst.where)}", pairs)
 
 
 def _image_note(threshold: str) -> str:
@@ -104,8 +106,3 @@ def _class_note(worst: Summary, prior: bool) -> str:
         f"They are taken in the order of labels, never by how well they came out; recognised means that the picture is "
         f"more similar (SSIM) to the private images of this {one} than to those of any other, private or public."
     )
-
-
-def _attack(found: Summary) -> str:
-    extra = [f"{key} = {value}" for key, value in found.where.items() if key.startswith("attack.")]
-    return ", ".join([str(found.where.get("attack")), *extra])

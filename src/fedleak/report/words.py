@@ -135,6 +135,14 @@ def setting(where: Mapping[str, Any], keys: Iterable[str]) -> str:
     return ", ".join(f"{key} = {where[key]}" for key in keys if where.get(key) is not None)
 
 
+def recipe(where: Mapping[str, Any], among: Iterable[Mapping[str, Any]]) -> str:
+    """An attack with its settings, and with its preset where another preset of it stands beside it."""
+    attack = where.get("attack")
+    presets = {other.get("preset") for other in among if other.get("attack") == attack}
+    keys = [*(["preset"] if len(presets) > 1 else []), *(key for key in where if key.startswith("attack."))]
+    return " · ".join(filter(None, [str(attack), setting(where, keys)]))
+
+
 def metric_unit(metric: str, value: float) -> str:
     """A metric's value as a table prints it."""
     if metric in METRICS and METRICS[metric].unit == "share":
