@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +52,43 @@ def test_a_result_may_say_that_there_was_no_memory() -> None:
 def test_any_other_exception_is_raised(jobs: int) -> None:
     with pytest.raises(ValueError, match="is broken"):
         list(in_order_done(broken, [1, 2], jobs, quiet))
+
+
+PARENT = """
+import os, signal, sys
+from fedleak.audit.executors import in_order_done
+from fedleak.types import silent
+
+def say_who_and_wait(path, progress=silent):
+    with open(path, "w") as pipe:
+        pipe.write(f"{os.getpid()}\\n")
+    signal.pause()
+
+if __name__ == "__main__":
+    list(in_order_done(say_who_and_wait, sys.argv[1:], 2, lambda _: silent))
+"""
+
+
+def said(pipe: int) -> bytes:
+    """What comes through a pipe that nobody may have opened yet."""
+    assert select.select([pipe], [], [], 120)[0], "no worker has begun"
+    words = os.read(pipe, 100)
+    os.close(pipe)
+    return words
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells when another's child ends")
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    pipes = [tmp_path / "one", tmp_path / "two"]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    parent = subprocess.Popen([sys.executable, str(script), *map(str, pipes)])
+    heard = [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in pipes]
+    workers = [os.pidfd_open(int(said(pipe))) for pipe in heard]
+    parent.kill()
+    parent.wait()
+    for worker in workers:
+        assert select.select([worker], [], [], 60)[0], "the worker is still there"
+        os.close(worker)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -61,7 +65,21 @@ def _dismiss_workers() -> None:
 def _numbered(work: Callable[..., R], number: int, item: T, common: tuple[Any, ...]) -> tuple[int, tuple[R] | None]:
     import torch
 
+    _end_with_parent()
     try:
         return number, (work(item, *common),)
     except torch.OutOfMemoryError:
         return number, None
+
+
+@functools.cache
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would work on to the end of a trial that nobody waits for."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end with the parent", daemon=True).start()
