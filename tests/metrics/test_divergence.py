@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedleak.errors import RefusedError, ShapeError
 from fedleak.learning.functional import Network, accuracy
-from fedleak.metrics.divergence import Bound, federation_bound, joint_risk, mixture, proxy_distance
+from fedleak.metrics.divergence import Bound, federation_bound, joint_risk, known_bound, mixture, proxy_distance
 from fedleak.models import build_model
 from fedleak.types import Examples, ModelSpec, PublicSet, Truth
 
@@ -140,6 +140,16 @@ def test_the_bound_of_a_federation_without_foreign_images_is_zero() -> None:
     assert found is not None
     assert found.value == 0.0
     assert federation_bound(truth(None), rng()) is None
+
+
+def test_the_known_bound_is_that_of_a_federation_once_for_the_same_images() -> None:
+    mixed = PublicSet(torch.cat([labelled(30, 8).inputs, images(90, 0.6, 3)]), None, torch.tensor([0] * 30 + [1] * 90))
+    found = known_bound(truth(mixed))
+    assert found == federation_bound(truth(mixed), rng(), steps=100)
+    assert known_bound(truth(mixed)) is found
+    assert known_bound(truth(PublicSet(mixed.inputs, None, torch.ones(120, dtype=torch.int64)))) != found
+    assert known_bound(truth(None)) is None
+    assert known_bound(truth(PublicSet(images(3, 0.6, 3), None, None))) is None  # too few to tell
 
 
 def test_too_few_images_and_other_shapes_are_refused() -> None:

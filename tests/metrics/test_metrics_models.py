@@ -8,7 +8,7 @@ import torch
 from fedleak.errors import DataError
 from fedleak.metrics import judge
 from fedleak.models import build_model
-from fedleak.types import Examples, ModelSpec, Normalisation, RecoveredCounts, StolenModel, Truth, Weights
+from fedleak.types import Examples, ModelSpec, Normalisation, PublicSet, RecoveredCounts, StolenModel, Truth, Weights
 
 SPEC = ModelSpec("mlp", {"hidden": 4})
 METRICS = ["attack_accuracy", "victim_accuracy", "fidelity", "psnr", "label_errors"]
@@ -61,3 +61,20 @@ def test_label_counts_are_judged_by_the_labels_they_miss() -> None:
     assert verdict.baselines["commonest"]["label_errors"] == [1.0, 1.0, 1.0, 0.0]
     with pytest.raises(DataError, match="round=3"):
         judge(RecoveredCounts("a", 3, torch.ones(4)), truth, METRICS, 30.0, None, torch.Generator())
+
+
+def test_theorem_2_is_kept_beside_the_scores() -> None:
+    """All public images are of another domain (all black, all white): alpha 0, the distance 2, lambda unknown."""
+    dark, copy = torch.zeros(40, 1, 3, 3), weights(1)
+    test = Examples(dark, torch.zeros(40, dtype=torch.int64))
+    truth = Truth(
+        test,
+        ("a",) * 40,
+        {},
+        test,
+        public=PublicSet(torch.ones(40, 1, 3, 3), None, None),
+        predicted={(1, "a"): torch.zeros(40, dtype=torch.int16)},
+    )
+    found = StolenModel("a", 1, SPEC, copy, Normalisation((0.5,), (0.1,)))
+    facts = judge(found, truth, METRICS, 30.0, None, torch.Generator().manual_seed(0)).facts
+    assert facts == {"theorem_2": {"alpha": 0.0, "distance": 2.0, "lambda": None}}

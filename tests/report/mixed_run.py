@@ -129,7 +129,13 @@ def _copy(folder: RunFolder, defense: str, attack: str, level: float, client: st
         threshold=30.0,
         baselines={"commonest": {name: [float(v) for v in values] for name, values in guess.items()}},
         artifacts={
-            "facts": folder.put_json({"upper_bound_accuracy": level + 0.04, "upper_bound_round": 4}),
+            "facts": folder.put_json(
+                {
+                    "upper_bound_accuracy": level + 0.04,
+                    "upper_bound_round": 4,
+                    "theorem_2": {"alpha": 0.0, "distance": 1.6, "lambda": None},
+                }
+            ),
             "trace": folder.put_json({"steps": [1, 2, 3, 4, 5], "objective": [2.0, 1.4, 1.1, 0.9, 0.8]}),
             "provenance": known,
         },

@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from findings import copy, counts, people
@@ -143,6 +144,21 @@ def test_the_best_round_is_only_an_upper_bound(make_row: Make) -> None:
     assert (line.gap.mean, line.bound, line.bound_rounds) == (pytest.approx(0.02), 0.7, "rounds 3 to 4")
     assert line.found.success.mean == pytest.approx(0.63)  # what is judged is the final round
     assert copied(found).bound is None
+
+
+def test_theorem_2_stands_beside_the_measured_risk(make_row: Make, mixed_text: str) -> None:
+    (found,) = summary([copy(make_row, 63, 65, client=f"client-{c}") for c in range(2)])
+    far = {"client-0": 1.5, "client-1": 1.7}
+
+    def said(unknown: float | None) -> Any:
+        return lambda row: {"theorem_2": {"alpha": 0.25, "distance": far[row.where["client"]], "lambda": unknown}}
+
+    # (1 - 0.25) (1.6 / 2 + lambda), by hand
+    assert copied(found, said(None)).theorem == "within 0.60 + 0.75 λ, λ unknown"
+    assert copied(found, said(0.2)).theorem == "within 0.75"
+    assert copied(found, lambda row: {"theorem_2": {"alpha": "much"}}).theorem == ""
+    assert copied(found).theorem == ""
+    assert "on public images within 0.80 + 1.00 λ, λ unknown" in " ".join(Page(mixed_text).text.split())
 
 
 def test_damaged_facts_cost_their_words_not_the_page(write_run: Write, make_row: Make) -> None:

@@ -11,6 +11,7 @@ the private task; where the public images have none, it is unknown and stays so.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,9 +25,11 @@ from fedleak.learning.stacked import Stack
 from fedleak.models import build_model
 from fedleak.types import Examples, ModelSpec, Truth
 
-__all__ = ["Bound", "Mixture", "federation_bound", "joint_risk", "mixture", "proxy_distance"]
+__all__ = ["Bound", "Mixture", "federation_bound", "joint_risk", "known_bound", "mixture", "proxy_distance"]
 
 JUDGE = ModelSpec("cnn")
+FLAT_JUDGE = ModelSpec("mlp")
+"""For what is no picture, or one too small to be pooled."""
 EXAMPLES = 2000
 """Of each domain at most: enough to tell domains apart, and a few seconds of work."""
 
@@ -145,7 +148,9 @@ def _held_out(
     return stack.predict((second[0] - middle_grey) / spread)[0].argmax(dim=-1) != second[1]
 
 
-def federation_bound(truth: Truth, rng: torch.Generator, *, same_classes: bool = False) -> Bound | None:
+def federation_bound(
+    truth: Truth, rng: torch.Generator, *, same_classes: bool = False, steps: int = 200
+) -> Bound | None:
     """Theorem 2 for a simulated federation: the private domain is its test set, the foreign one the public images
     that are not marked as private. None where there is no public set.
 
@@ -161,8 +166,33 @@ def federation_bound(truth: Truth, rng: torch.Generator, *, same_classes: bool =
     if len(foreign) == 0:
         return Bound(1.0, 0.0, 0.0)  # no foreign image: both risks are of one domain
     images = public.inputs.cpu()[foreign]
-    distance = proxy_distance(truth.test.inputs, images, rng)
+    judge = JUDGE if images.ndim == 4 and min(images.shape[2:]) >= 8 else FLAT_JUDGE
+    distance = proxy_distance(truth.test.inputs, images, rng, judge=judge, steps=steps)
     joint = None
     if same_classes and public.labels is not None:
-        joint = joint_risk(truth.test, Examples(images, public.labels.cpu()[foreign]), rng)
+        labelled = Examples(images, public.labels.cpu()[foreign])
+        joint = joint_risk(truth.test, labelled, rng, judge=judge, steps=steps)
     return Bound(alpha, distance, joint)
+
+
+_KNOWN: dict[str, Bound | None] = {}
+
+
+def known_bound(truth: Truth) -> Bound | None:
+    """The bound as it stands beside every stolen model: 100 steps of the judge, always the same dice, lambda unknown
+    unless all public images are of the private domain. None where there are too few images to tell.
+
+    The same images give the same bound, so it is computed once for all attacks and defenses that a process judges.
+    """
+    if truth.public is None or not len(truth.public) or not len(truth.test):
+        return None
+    images = hashlib.sha256()
+    for part in (truth.test.inputs, truth.public.inputs, truth.public.domains):
+        images.update(b"" if part is None else part.cpu().contiguous().numpy().tobytes())
+    key = images.hexdigest()
+    if key not in _KNOWN:
+        try:
+            _KNOWN[key] = federation_bound(truth, torch.Generator().manual_seed(0), steps=100)
+        except (RefusedError, ShapeError):
+            _KNOWN[key] = None
+    return _KNOWN[key]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedleak.errors import DataError
 from fedleak.learning.functional import Network, predict
+from fedleak.metrics.divergence import known_bound
 from fedleak.metrics.judgement import Judgement, asked_of
 from fedleak.models import build_model
 from fedleak.types import Examples, StolenModel, Truth, Weights
@@ -22,7 +23,8 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
 
     Baseline: somebody who names the commonest class of the test set for every example. `facts["best_round"]` is the
     round after which the imitation was most accurate on the test set, and its accuracy: an upper bound, because an
-    attacker cannot choose by examples that he does not have.
+    attacker cannot choose by examples that he does not have. `facts["theorem_2"]` is how far the risk on the public
+    mixture can be from that on private data: its share of private images, the distance of the others, and lambda.
     """
     asked = asked_of("model", metrics)
     if (found.round, found.sender) not in truth.predicted:
@@ -51,6 +53,9 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
         ]
         best = max(reached, key=lambda pair: pair[0])
         facts = {"upper_bound_accuracy": best[0], "upper_bound_round": best[1]}
+    bound = known_bound(truth)
+    if bound is not None:
+        facts["theorem_2"] = {"alpha": bound.alpha, "distance": bound.distance, "lambda": bound.joint}
     return Judgement(scores=scores(stolen), baselines={"commonest": scores(commonest)}, facts=facts)
 
 

@@ -62,6 +62,8 @@ class Copied:
     bound: float | None
     """Accuracy at the best round, chosen by the test images themselves: an upper bound on what an attacker can pick."""
     bound_rounds: str
+    theorem: str = ""
+    """How far the risk on the public images can be from that on private ones; empty where rows do not say."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,20 @@ def copied(found: Summary, facts: Facts = no_facts) -> Copied:
         share=copied_share(found),
         bound=sum(bounds) / len(bounds) if bounds else None,
         bound_rounds=said,
+        theorem=_theorem(known),
     )
+
+
+def _theorem(known: Sequence[Mapping[str, Any]]) -> str:
+    """Theorem 2 of adamsa.txt, (1 - alpha) (d / 2 + lambda), with the mean alpha and d of the rows."""
+    said = [one["theorem_2"] for one in known if isinstance(one.get("theorem_2"), Mapping)]
+    said = [one for one in said if _number(one, "alpha") and _number(one, "distance")]
+    if not said:
+        return ""
+    alpha, distance = (sum(one[name] for one in said) / len(said) for name in ("alpha", "distance"))
+    if not all(_number(one, "lambda") for one in said):
+        return f"within {(1 - alpha) * distance / 2:.2f} + {1 - alpha:.2f} λ, λ unknown"
+    return f"within {(1 - alpha) * (distance / 2 + sum(one['lambda'] for one in said) / len(said)):.2f}"
 
 
 def twins_words(found: Pictured) -> str:

@@ -94,6 +94,21 @@ def _best_round(row: Row, evidence: Evidence) -> Numbers:
     return [] if best is None else [100.0 * float(best)]
 
 
+def _distance(row: Row, evidence: Evidence) -> Numbers:
+    """How well a small network tells the public images from private ones: 0 not at all, 2 always."""
+    said = evidence.facts(row).get("theorem_2")
+    return [] if said is None else [float(said["distance"])]
+
+
+def _risk_bound(row: Row, evidence: Evidence) -> Numbers:
+    """Theorem 2: by how many points the risk on the public mixture can differ from that on private images, lambda
+    left out where it is unknown."""
+    said = evidence.facts(row).get("theorem_2")
+    if said is None:
+        return []
+    return [100.0 * (1 - float(said["alpha"])) * (float(said["distance"]) / 2 + float(said["lambda"] or 0))]
+
+
 def _gap(row: Row, evidence: Evidence) -> Numbers:
     """By how much the victim is better than its copy, test example by test example, in points."""
     victim, copy = row.scores.get("victim_accuracy", []), row.scores.get("attack_accuracy", [])
@@ -145,6 +160,8 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         "gap": Statistic(_gap, ("victim_accuracy", "attack_accuracy")),
         # An upper bound, and called so in the notes of every table that prints it.
         "best_accuracy": Statistic(_best_round, ("attack_accuracy",)),
+        "domain_distance": Statistic(_distance, ("attack_accuracy",)),
+        "risk_bound": Statistic(_risk_bound, ("attack_accuracy",)),
         # Of each test example the share of the clients that are right: not successes and failures.
         "utility": Statistic(lambda row, _: [100.0 * v for v in row.scores.get("utility", [])], of_federation=True),
     },
