@@ -135,7 +135,7 @@ def _theorem(known: Sequence[Mapping[str, Any]]) -> str:
         return ""
     alpha, distance = (sum(one[name] for one in said) / len(said) for name in ("alpha", "distance"))
     if not all(_number(one, "lambda") for one in said):
-        return f"within {(1 - alpha) * distance / 2:.2f} + {1 - alpha:.2f} λ, λ unknown"
+        return f"within {(1 - alpha) * distance / 2:.2f} + {1 - alpha:.2f} λ"
     return f"within {(1 - alpha) * (distance / 2 + sum(one['lambda'] for one in said) / len(said)):.2f}"
 
 
