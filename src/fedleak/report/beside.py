@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedleak.audit.rows import Row
+from fedleak.metrics.divergence import Bound
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import Arm
 from fedleak.report.levels import copied_share
@@ -134,9 +135,9 @@ def _theorem(known: Sequence[Mapping[str, Any]]) -> str:
     if not said:
         return ""
     alpha, distance = (sum(one[name] for one in said) / len(said) for name in ("alpha", "distance"))
-    if not all(_number(one, "lambda") for one in said):
-        return f"within {(1 - alpha) * distance / 2:.2f} + {1 - alpha:.2f} λ"
-    return f"within {(1 - alpha) * (distance / 2 + sum(one['lambda'] for one in said) / len(said)):.2f}"
+    known_lambda = all(_number(one, "lambda") for one in said)
+    bound = Bound(alpha, distance, sum(one["lambda"] for one in said) / len(said) if known_lambda else None)
+    return f"within {bound.known_part:.2f} + {1 - alpha:.2f} λ" if bound.value is None else f"within {bound.value:.2f}"
 
 
 def twins_words(found: Pictured) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedleak.audit.rows import Row
+from fedleak.metrics.divergence import Bound
 from fedleak.reproduction.evidence import Evidence
 
 __all__ = ["STATISTICS", "Statistic"]
@@ -106,7 +107,8 @@ def _risk_bound(row: Row, evidence: Evidence) -> Numbers:
     said = evidence.facts(row).get("theorem_2")
     if said is None:
         return []
-    return [100.0 * (1 - float(said["alpha"])) * (float(said["distance"]) / 2 + float(said["lambda"] or 0))]
+    bound = Bound(said["alpha"], said["distance"], said["lambda"])
+    return [100.0 * (bound.known_part if bound.value is None else bound.value)]
 
 
 def _gap(row: Row, evidence: Evidence) -> Numbers:
