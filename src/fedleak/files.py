@@ -9,12 +9,15 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from fedleak.errors import RefusedError
 
-__all__ = ["canonical", "digest", "locked", "replace_file", "replace_folder"]
+__all__ = ["canonical", "digest", "keeping_in", "kept_in", "locked", "one_at_a_time", "replace_file", "replace_folder"]
+
+_KEPT: ContextVar[Path | None] = ContextVar("kept", default=None)
 
 
 def canonical(value: Any) -> bytes:
@@ -81,3 +84,27 @@ def locked(folder: Path) -> Iterator[None]:
                 f"out={folder}: another run is writing to this folder; wait for it or choose another with --out"
             ) from None
         yield
+
+
+@contextlib.contextmanager
+def one_at_a_time(file: Path) -> Iterator[None]:
+    """Processes that want to make the same file wait for each other: the second finds what the first has made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with (file.parent / f".{file.name}.lock").open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def keeping_in(folder: Path) -> Iterator[None]:
+    """Within the block, work may keep in `folder` what is dear to make and follows from what it was made of alone."""
+    token = _KEPT.set(folder)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def kept_in() -> Path | None:
+    """The folder of the innermost `keeping_in`; None where nobody offers one."""
+    return _KEPT.get()

@@ -17,6 +17,7 @@ from fedleak.attacks.logits.priors import Prior, PriorRecipe, mean_prior
 from fedleak.attacks.logits.translation import Pairs
 from fedleak.attacks.logits.translators import AutoEncoder, ResnetGenerator, patch_discriminator
 from fedleak.errors import RefusedError
+from fedleak.files import keeping_in
 
 LEARNED = ["autoencoder", "cyclegan", "deblur"]
 
@@ -132,31 +133,66 @@ def test_a_label_without_a_public_picture_gets_the_mean() -> None:
     assert notes["prior_missing"].startswith("1 target label")
 
 
-def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for every translator that is trained."""
+    done: list[str] = []
+
+    def train(pairs: Pairs, **settings: Any) -> Any:
+        done.append("autoencoder")
+        return priors.train_autoencoder(pairs, **settings)
+
+    monkeypatch.setattr(priors, "TRAINERS", {"autoencoder": train})
+    return done
+
+
+def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, trainings: list[str]) -> None:
     of, folder = scene(), str(tmp_path / "kept")
-    first, notes = made(of, cache=folder)
-    assert notes["prior"] == "autoencoder"
-    assert made(of, cache=folder)[1]["prior"] == "autoencoder, from the cache"
+    first, told = made(of, cache=folder)
+    assert len(trainings) == 1
+    for forget in (False, True):
+        if forget:
+            priors._memory.clear()
+        again, notes = made(of, cache=folder)
+        assert torch.equal(again.pictures, first.pictures)
+        assert notes == told  # a row does not depend on which worker was first
+    assert len(trainings) == 1
+    made(of, cache=folder, seed=2)
+    made(of, cache=folder, width=3)
+    made(replace(of, pictures=of.pictures + 0.001), cache=folder)
+    assert len(trainings) == 4
     priors._memory.clear()
-    again, notes = made(of, cache=folder)
-    assert notes["prior"] == "autoencoder, from the cache"
-    assert torch.equal(again.pictures, first.pictures)
-    assert made(of, cache=folder, seed=2)[1]["prior"] == "autoencoder"
-    assert made(of, cache=folder, width=3)[1]["prior"] == "autoencoder"
-    changed = replace(of, pictures=of.pictures + 0.001)
-    assert made(changed, cache=folder)[1]["prior"] == "autoencoder"
-    priors._memory.clear()
-    for file in Path(folder).iterdir():
+    for file in Path(folder).glob("prior-*"):
         file.write_bytes(b"damaged")
-    assert made(of, cache=folder)[1]["prior"] == "autoencoder"
+    made(of, cache=folder)
+    assert len(trainings) == 5
 
 
-def test_memory_holds_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_offers_a_folder_that_its_workers_share(tmp_path: Path, trainings: list[str]) -> None:
+    of = scene()
+    with keeping_in(tmp_path / "kept"):
+        made(of)
+        priors._memory.clear()  # as another worker
+        made(of)
+    assert len(trainings) == 1
+    priors._memory.clear()
+    made(of)
+    assert len(trainings) == 2
+    with keeping_in(tmp_path / "kept"):
+        made(of, seed=3, cache=str(tmp_path / "own"))
+    assert len(list((tmp_path / "own").glob("prior-*"))) == 1
+    assert len(list((tmp_path / "kept").glob("prior-*"))) == 1
+
+
+def test_memory_holds_a_few(trainings: list[str]) -> None:
     of = scene()
     for seed in range(priors.REMEMBERED + 1):
         made(of, seed=seed, epochs=0)
     assert len(priors._memory) == priors.REMEMBERED
-    assert made(of, seed=0, epochs=0)[1]["prior"] == "autoencoder"
+    made(of, seed=priors.REMEMBERED, epochs=0)
+    assert len(trainings) == priors.REMEMBERED + 1
+    made(of, seed=0, epochs=0)
+    assert len(trainings) == priors.REMEMBERED + 2
 
 
 def test_pairs_are_of_one_person() -> None:

@@ -7,6 +7,7 @@ trials/<hash>.jsonl     the rows of each finished trial, also of earlier specifi
 artifacts/<sha256>      pictures, traces, provenance: named by their content, on disk before the row that names them
 transcripts/<hash>/     what the server saw
 truths/<hash>/          what only the evaluator holds: kept apart from the transcript on purpose
+kept/                   what attacks made of a transcript alone and would make again (learned priors), under its hash
 report.html
 """
 
@@ -100,6 +101,10 @@ class RunFolder:
         rows = _parse(path)
         there = (self.path / "artifacts" / name for row in rows for name in row.artifacts.values())
         return rows if all(blob.is_file() for blob in there) else None
+
+    @property
+    def kept(self) -> Path:
+        return self.path / "kept"
 
     def transcript(self, federation: str) -> Path:
         return self.path / "transcripts" / federation

@@ -30,7 +30,7 @@ from fedleak.data import load
 from fedleak.defenses import chain
 from fedleak.errors import FedleakError
 from fedleak.federation import Problem
-from fedleak.files import replace_folder
+from fedleak.files import keeping_in, replace_folder
 from fedleak.metrics import Judged, judge, utility
 from fedleak.metrics.registry import NotAvailable
 from fedleak.seeding import Seeds
@@ -151,7 +151,8 @@ def _attack_rows(trial: Trial, folder: RunFolder, data_root: Path, device: str, 
     transcript = load_transcript(folder.transcript(job.key))
     if job.point.model.factory is not None:
         transcript = transcript.with_model(job.point.model.factory)
-    finding, granted = attack_transcript(choice.attack, choice.name, transcript, job.seed, device, progress)
+    with keeping_in(folder.kept):
+        finding, granted = attack_transcript(choice.attack, choice.name, transcript, job.seed, device, progress)
     truth = load_truth(folder.truth(job.key), transcript.setup.public)
     source = folder.put_json(provenance(job, transcript, device, finding.notes))
     base = Row(

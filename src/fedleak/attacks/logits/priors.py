@@ -6,6 +6,7 @@ the other domain's pictures of everybody. What it yields is kept under the hash 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
@@ -21,7 +22,7 @@ from torch import Tensor
 from fedleak.attacks.logits.observed import Scene
 from fedleak.attacks.logits.translation import Pairs, Translate, train_autoencoder, train_cyclegan, train_deblur
 from fedleak.errors import RefusedError
-from fedleak.files import replace_file
+from fedleak.files import kept_in, one_at_a_time, replace_file
 
 __all__ = ["EPOCHS", "Kind", "Prior", "PriorRecipe", "mean_prior"]
 
@@ -69,7 +70,8 @@ def mean_prior(scene: Scene) -> Prior:
 
 @dataclass(frozen=True)
 class PriorRecipe:
-    """Which prior, and how long and how wide its translator is; `cache` is a folder to keep it in between runs."""
+    """Which prior, and how long and how wide its translator is; `cache` is a folder to keep it in between runs, by
+    default the one that the run offers (`fedleak.files.keeping_in`)."""
 
     kind: Kind = "mean"
     epochs: int | None = None
@@ -84,12 +86,8 @@ class PriorRecipe:
             notes["prior"] = f"mean of D_0, not {self.kind}: no public labels" if unlabelled else "mean of D_0"
             return mean_prior(scene)
         pairs = _pairs(scene, self.kind)
-        key = self._key(scene, seed)
-        found = self._kept(key)
-        notes["prior"] = f"{self.kind}{'' if found is None else ', from the cache'}"
-        if found is None:
-            found = self._learned(scene, pairs, seed)
-            self._keep(key, found)
+        notes["prior"] = self.kind  # whoever made it: a row must not depend on which worker was first
+        found = self._found(self._key(scene, seed), lambda: self._learned(scene, pairs, seed))
         device = scene.pictures.device
         labels, pictures = found["labels"].to(device), found["pictures"].to(device)
         lacking = int((~torch.isin(scene.targets, labels)).sum())
@@ -124,29 +122,32 @@ class PriorRecipe:
         return made_of.hexdigest()
 
     def _file(self, key: str) -> Path | None:
-        return None if self.cache is None else Path(self.cache) / f"prior-{key}.safetensors"
+        folder = kept_in() if self.cache is None else Path(self.cache)
+        return None if folder is None else folder / f"prior-{key}.safetensors"
 
-    def _kept(self, key: str) -> dict[str, Tensor] | None:
-        if key in _memory:
-            _memory.move_to_end(key)
-            return _memory[key]
+    def _found(self, key: str, learn: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What is kept, or else what is learned now; workers of one run learn the same prior once."""
         file = self._file(key)
-        if file is None or not file.is_file():
-            return None
-        try:
-            found = load_tensors(file.read_bytes())
-        except Exception:  # a damaged file is as good as none
-            return None
-        return found if {"labels", "pictures"} <= found.keys() else None
-
-    def _keep(self, key: str, made: dict[str, Tensor]) -> None:
-        _memory[key] = made
+        if key not in _memory:
+            with contextlib.nullcontext() if file is None else one_at_a_time(file):
+                found = None if file is None else _read(file)
+                if found is None:
+                    found = learn()
+                    if file is not None:
+                        replace_file(file, save_tensors(found))
+            _memory[key] = found
+        _memory.move_to_end(key)
         while len(_memory) > REMEMBERED:
             _memory.popitem(last=False)
-        file = self._file(key)
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(file, save_tensors(made))
+        return _memory[key]
+
+
+def _read(file: Path) -> dict[str, Tensor] | None:
+    try:
+        found = load_tensors(file.read_bytes())
+    except Exception:  # a damaged file is as good as none
+        return None
+    return found if {"labels", "pictures"} <= found.keys() else None
 
 
 def _pairs(scene: Scene, kind: str) -> Pairs:
