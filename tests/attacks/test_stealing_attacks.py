@@ -74,8 +74,10 @@ def test_the_finding_holds_the_model_and_its_way() -> None:
     assert found.victims[0].objective == pytest.approx(float(found.trace.objective[0, -1]))
 
 
-def test_the_objective_is_the_divergence_from_the_target() -> None:
-    found = stolen(MSA(**QUICK), steady(rounds=1, clients=1)).victims[0]
+@pytest.mark.parametrize("network", [IMITATION, {"name": "adamsa_cnn", "widths": [4], "norm": "batch"}])
+def test_the_objective_is_the_divergence_from_the_target(network: dict[str, Any]) -> None:
+    """Also where running statistics belong to the stolen model: they travel with its weights."""
+    found = stolen(MSA(**{**QUICK, "network": network}), steady(rounds=1, clients=1)).victims[0]
     target, outputs = predictions(0).values, says(found, images())
     expected = torch.nn.functional.kl_div(outputs.log_softmax(-1), target, reduction="batchmean")
     assert found.objective == pytest.approx(float(expected), rel=1e-4)

@@ -37,6 +37,18 @@ def test_adamsa_cnn_counts_its_inputs(widths: tuple[int, ...], shape: tuple[int,
     assert module(torch.rand(2, *shape)).shape == (2, 10)
 
 
+def test_adamsa_cnn_can_be_normalised_and_dropped_out_as_fedmds_own() -> None:
+    """Every convolution is followed by its norm, then pooling, ReLU and dropout; by default there are neither."""
+    fields = {"widths": (4, 6), "norm": "batch", "dropout": 0.2}
+    module = build_model(ModelSpec("adamsa_cnn", fields), (1, 8, 8), 3, torch.Generator().manual_seed(0))
+    assert isinstance(module, nn.Sequential)
+    block = [nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.ReLU, nn.Dropout]
+    assert [type(layer) for layer in module] == [*block, *block, nn.Flatten, nn.Linear]
+    plain = build_model(ModelSpec("adamsa_cnn", {"widths": (4, 6)}), (1, 8, 8), 3, torch.Generator().manual_seed(0))
+    assert isinstance(plain, nn.Sequential)
+    assert not any(isinstance(layer, nn.BatchNorm2d | nn.Dropout) for layer in plain)
+
+
 @pytest.mark.parametrize("size", [28, 32])
 def test_alexnet_has_eight_layers(size: int) -> None:
     module = build_model(ModelSpec("alexnet", {"hidden": 64}), (3, size, size), 10, torch.Generator().manual_seed(0))

@@ -6,7 +6,7 @@ it is negative no gradient passes either way. It is the papers' function and gra
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 from torch import nn
@@ -43,7 +43,9 @@ class PLICNN:
 class AdaMSACNN:
     """The CNNs of adamsa.txt, table 5: for each width a 3x3 convolution, ReLU and max pooling; then one linear layer.
 
-    The paper gives layers and widths only; padding 1 and pooling 2 are our choice.
+    The paper gives layers and widths only; padding 1 and pooling 2 are our choice. The widths are those of FedMD's
+    own networks, which also normalise batches after every convolution and drop a fifth of its outputs: `norm` and
+    `dropout`. Without `norm` a wide network dies at the paper's learning rate of 0.01 (papers/adamsa/RESULTS.md).
     """
 
     paper: ClassVar[str] = "adamsa.txt, table 5"
@@ -51,12 +53,16 @@ class AdaMSACNN:
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)] = Field(
         default=(128, 256), description="channels of each convolution"
     )
+    norm: Literal["none", "batch"] = Field(default="none", description="batch: BatchNorm after every convolution")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="share of outputs dropped after every ReLU")
 
     def __call__(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         channels, height, width = input_shape
         layers: list[nn.Module] = []
         for wide in self.widths:
-            layers += [nn.Conv2d(channels, wide, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
+            norm = [nn.BatchNorm2d(wide)] if self.norm == "batch" else []
+            drop = [nn.Dropout(self.dropout)] if self.dropout else []
+            layers += [nn.Conv2d(channels, wide, 3, padding=1), *norm, nn.MaxPool2d(2), nn.ReLU(), *drop]
             channels, height, width = wide, height // 2, width // 2
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, classes))
 
