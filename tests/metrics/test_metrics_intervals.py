@@ -169,6 +169,13 @@ def test_many_images_of_few_clients_are_few_trials() -> None:
     assert share_interval([1.0] * 100, where, rng=1).low == pytest.approx(0.025**0.5)
 
 
+def test_one_finding_about_many_people_has_people_for_trials() -> None:
+    """200 people of one federation, none recognised: as where one is, people are what is resampled."""
+    none = share_interval([0.0] * 200, [(0, "federation")] * 200, rng=1)
+    assert (none.low, none.high) == (0.0, pytest.approx(1 - 0.025 ** (1 / 200)))
+    assert none.resampled == ("image",)
+
+
 def test_a_mixed_share_is_the_cluster_bootstrap() -> None:
     where = [(0, i) for i in range(8)]
     values = [1.0, 0.0] * 4

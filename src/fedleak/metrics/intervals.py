@@ -85,7 +85,8 @@ def share_interval(
     """`interval` for values that are 0 or 1, and honest where all agree.
 
     Resampling ten successes gives ten successes: a bootstrap interval of width zero. There the open end is the exact
-    binomial one (Clopper and Pearson) with the clients, not the images, as the independent trials.
+    binomial one (Clopper and Pearson) with the clients, not the images, as the independent trials; of a single client
+    of a single seed with its images, which is what the bootstrap resamples there too.
     """
     made = interval(values, clusters, level=level, draws=draws, rng=rng)
     strange = [value for value in values if value not in (0.0, 1.0)]
@@ -93,7 +94,7 @@ def share_interval(
         raise RefusedError(f"values hold {strange[0]}: a share is made of 0 and 1; use interval() for other numbers")
     if made.degenerate or made.mean not in (0.0, 1.0):
         return made
-    trials = len(set(clusters))
+    trials = len(set(clusters)) if made.resampled != ("image",) else len(values)
     far = ((1.0 - level) / 2.0) ** (1.0 / trials)
     low, high = (far, 1.0) if made.mean == 1.0 else (0.0, 1.0 - far)
     return Interval(made.mean, low, high, made.n, made.resampled)
