@@ -78,7 +78,7 @@ def test_a_crash_before_or_after_any_rename_loses_nothing(tmp_path: Path, monkey
 def killed_runs(tmp_path: Path, kills: int, jobs: int) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(dumps(SMALL))
-    command = [sys.executable, "-m", "fedleak.cli", "audit", str(spec), "--device", "cpu", "--jobs", str(jobs)]
+    command = [sys.executable, "-m", "fedleak", "audit", str(spec), "--device", "cpu", "--jobs", str(jobs)]
     whole = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, text=True, check=False)
     assert whole.returncode == 0, whole.stderr
     lines = len(whole.stderr.splitlines())

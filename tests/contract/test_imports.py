@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": BASE | {"attacks", "learning", "models"},
     "commands": BASE | {"audit", "bench", "data", "metrics", "report", "reproduction", "transcript"},
     "cli": {"commands", "errors", "__init__"},
+    "__main__": {"cli"},
     "__init__": {"api", "transcript", "types"},
 }
 

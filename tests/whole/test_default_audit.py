@@ -14,7 +14,7 @@ from fedleak.audit.rows import MAY_DIFFER
 
 
 def audit(out: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "fedleak.cli", "audit", "--device", "cpu", "--quiet", "--json", "--out", str(out)]
+    command = [sys.executable, "-m", "fedleak", "audit", "--device", "cpu", "--quiet", "--json", "--out", str(out)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     rows = json.loads(ended.stdout)["rows"]
