@@ -16,6 +16,7 @@ from fedleak.types import Predictions
 EVERY = [(name, scale) for name in table_names() for scale in load_table(name).scales]
 CONTRACT = {"attack", "dataset", "protocol", "defense", "E", "m", "K", "method", "tau", "gamma", "setting", "lr"}
 OWN = {"model", "preset", "labels", "strength", "until", "round", "alpha", "T0", "public", "g", "norm", "init"}
+OWN |= {"moments"}
 """Further keys of cells: flat, and each explained in the notes of its table."""
 
 
