@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
 import pydantic
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic_core import ArgsKwargs
 
-__all__ = ["component", "configure", "parameters", "resolved"]
+__all__ = ["RoundNumber", "component", "configure", "filled", "parameters", "resolved"]
 
 T = TypeVar("T")
 
@@ -29,6 +30,26 @@ def component(cls: type[T]) -> type[T]:
         cls, frozen=True, kw_only=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     )
     return cast(type[T], made)
+
+
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise ValueError("rounds are counted from 1, or from -1 at the end")
+    return value
+
+
+RoundNumber = Annotated[int, AfterValidator(_not_zero)]
+"""A round, from 1; negative counts from the end."""
+
+
+def filled(presets: Mapping[str, Mapping[str, Any]], given: Any, default: str) -> Any:
+    """What a class was called with, over what its preset supplies: for a `model_validator(mode="before")`, so that a
+    preset holds however the class is called. `default` is the preset where none is named."""
+    values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
+    if not isinstance(values, Mapping) or not isinstance(values.get("preset", default), str):
+        return given  # the field's own check says what is wrong
+    whole = {**presets.get(values.get("preset", default), {}), **values}
+    return ArgsKwargs(given.args, whole) if isinstance(given, ArgsKwargs) else whole
 
 
 def configure(cls: type[T], given: Mapping[str, Any]) -> T:

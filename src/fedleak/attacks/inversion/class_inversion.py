@@ -15,7 +15,7 @@ from fedleak.attacks.inversion.engine import Recipe, invert
 from fedleak.attacks.inversion.labels import LabelRule
 from fedleak.attacks.inversion.settings import InversionSettings
 from fedleak.attacks.knowledge import require
-from fedleak.components import component
+from fedleak.components import RoundNumber, component
 from fedleak.types import (
     ClassReconstruction,
     Gradients,
@@ -67,7 +67,7 @@ class ClassInversion(InversionSettings):
     tv: NonNegativeFloat = Field(default=0.01, description="weight of the total variation beside the distance")
     tv_norm: Literal["squared", "absolute"] = Field(default="absolute", description="differences of neighbours")
     clamp: bool = Field(default=True, description="move pixels into their range after every step of Adam")
-    round: int = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
+    round: RoundNumber = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
 
     def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> ClassReconstruction:
         last = seen.round(self.round).index

@@ -11,10 +11,8 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    field_validator,
     model_validator,
 )
-from pydantic_core import ArgsKwargs
 
 from fedleak.attacks.inversion.adam import Adam
 from fedleak.attacks.inversion.distances import Distance, JointDistance
@@ -23,7 +21,7 @@ from fedleak.attacks.inversion.labels import LabelRule
 from fedleak.attacks.inversion.lbfgs import LBFGS
 from fedleak.attacks.inversion.priors import TotalVariation
 from fedleak.attacks.inversion.search import Rules
-from fedleak.components import component
+from fedleak.components import RoundNumber, component, filled
 
 __all__ = ["BATCH", "ONE_START", "PAPER", "PAPER_MLP", "TORCH_TOLERANCES", "InversionSettings", "Preset"]
 
@@ -114,26 +112,14 @@ class InversionSettings:
         default=(), description="shares of the steps after which Adam's step length falls to a tenth"
     )
     clamp: bool = Field(default=False, description="move pixels into their range after every step of Adam")
-    round: int = Field(default=1, description="the attacked round, from 1; negative counts from the end")
+    round: RoundNumber = Field(default=1, description="the attacked round, from 1; negative counts from the end")
     snapshots: NonNegativeInt = Field(default=8, description="pictures kept of the way to the result")
     chunk: PositiveInt = Field(default=64, description="starts that are searched at once")
-
-    @field_validator("round")
-    @classmethod
-    def _not_zero(cls, value: int) -> int:
-        if value == 0:
-            raise ValueError("rounds are counted from 1, or from -1 at the end")
-        return value
 
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, given: Any) -> Any:
-        """A preset supplies what was not given, however the class is called."""
-        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
-        if not isinstance(values, Mapping) or not isinstance(values.get("preset", "strong"), str):
-            return given
-        filled = {**cls.PRESETS.get(values.get("preset", "strong"), {}), **values}
-        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
+        return filled(cls.PRESETS, given, "strong")
 
     @model_validator(mode="after")
     def _adams_own(self) -> Self:

@@ -11,13 +11,11 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    field_validator,
     model_validator,
 )
-from pydantic_core import ArgsKwargs
 
 from fedleak.attacks.logits.training import Norm
-from fedleak.components import component
+from fedleak.components import RoundNumber, component, filled
 from fedleak.learning.precision import Precision
 
 __all__ = ["LogitSettings"]
@@ -48,28 +46,16 @@ class LogitSettings:
     precision: Precision = Field(
         default="tf32", description="of products on a GPU: tf32, as torch's own convolutions there, or float32, slower"
     )
-    round: int = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
+    round: RoundNumber = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
     snapshots: NonNegativeInt = Field(default=0, description="of how many of the last rounds pictures are kept to draw")
     renormalise: bool = Field(
         default=False, description="take probabilities that do not sum to one as scores: cut below 0 and divide"
     )
 
-    @field_validator("round")
-    @classmethod
-    def _not_zero(cls, value: int) -> int:
-        if value == 0:
-            raise ValueError("rounds are counted from 1, or from -1 at the end")
-        return value
-
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, given: Any) -> Any:
-        """A preset supplies what was not given, however the class is called."""
-        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
-        if not isinstance(values, Mapping) or not isinstance(values.get("preset", ""), str):
-            return given
-        filled = {**cls.PRESETS.get(values.get("preset", ""), {}), **values}
-        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
+        return filled(cls.PRESETS, given, "")
 
     def shared(self) -> dict[str, Any]:
         """The shared fields in the words of the engine's recipe."""

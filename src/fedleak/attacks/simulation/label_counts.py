@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from fedleak.attacks.knowledge import require
 from fedleak.attacks.simulation.clients import task_of
 from fedleak.attacks.simulation.counts import ClientAt, CountRule, LabelEstimator
 from fedleak.attacks.simulation.needs import ALWAYS
-from fedleak.attacks.simulation.settings import filled
-from fedleak.components import component
+from fedleak.components import RoundNumber, component, filled
 from fedleak.errors import RefusedError
 from fedleak.seeding import Seeds
 from fedleak.types import LabelCounts, Progress, RecoveredCounts, Transcript, Weights, silent
@@ -52,14 +51,7 @@ class CountLabels:
         default="released", description="geng_client: the last interpolant, or the sent weights"
     )
     dummies: PositiveInt = Field(default=3000, description="pictures of noise behind the statistics")
-    round: int = Field(default=1, description="the attacked round, from 1; negative counts from the end")
-
-    @field_validator("round")
-    @classmethod
-    def _not_zero(cls, value: int) -> int:
-        if value == 0:
-            raise ValueError("rounds are counted from 1, or from -1 at the end")
-        return value
+    round: RoundNumber = Field(default=1, description="the attacked round, from 1; negative counts from the end")
 
     @model_validator(mode="before")
     @classmethod

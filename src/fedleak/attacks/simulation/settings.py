@@ -7,16 +7,15 @@ value for grey (one channel) or colour pictures; a value that is given wins over
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from pydantic_core import ArgsKwargs
 
 from fedleak.attacks.simulation.clients import LabelOrder, LabelSource
 from fedleak.attacks.simulation.invariants import Invariant, InvariantNorm
-from fedleak.components import component
+from fedleak.components import RoundNumber, component, filled
 
-__all__ = ["COLUMNS", "PRESETS", "Method", "SimulationSettings", "filled"]
+__all__ = ["COLUMNS", "PRESETS", "Method", "SimulationSettings"]
 
 Method = Literal["prior", "no_prior", "shared", "fedsgd_epoch", "fedsgd"]
 """prior, no_prior: dummies of their own for every epoch, with and without the order-invariant prior; shared: one set of
@@ -99,15 +98,6 @@ COLUMNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def filled(presets: Mapping[str, Mapping[str, Any]], given: Any, default: str) -> Any:
-    """What a class was called with, over what its preset supplies."""
-    values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
-    if not isinstance(values, Mapping) or not isinstance(values.get("preset", default), str):
-        return given
-    whole = {**presets.get(values.get("preset", default), {}), **values}
-    return ArgsKwargs(given.args, whole) if isinstance(given, ArgsKwargs) else whole
-
-
 @component
 class SimulationSettings:
     """Settings of the search. The defaults are the preset "strong"; values that are given win over a preset."""
@@ -165,18 +155,12 @@ class SimulationSettings:
     precision: Literal["float32", "tf32"] = Field(default="float32", description="tf32: faster on a GPU, less exact")
     chunk: PositiveInt = Field(default=128, description="starts that are searched at once")
     snapshots: NonNegativeInt = Field(default=8, description="pictures kept of the way to the result")
-    round: int = Field(default=1, description="the attacked round, from 1; negative counts from the end")
+    round: RoundNumber = Field(default=1, description="the attacked round, from 1; negative counts from the end")
 
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, given: Any) -> Any:
         return filled(cls.PRESETS, given, "strong")
-
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
-        if self.round == 0:
-            raise ValueError("round=0: rounds are counted from 1, or from -1 at the end")
-        return self
 
     def order(self) -> LabelOrder:
         if self.label_order is not None:

@@ -13,7 +13,6 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    field_validator,
     model_validator,
 )
 from torch import Tensor
@@ -28,9 +27,9 @@ from fedleak.attacks.simulation.layout import layout_of
 from fedleak.attacks.simulation.needs import needs_with
 from fedleak.attacks.simulation.outcome import Outcome, assemble, kept_steps
 from fedleak.attacks.simulation.search import Evaluate, Found, Schedule, search
-from fedleak.attacks.simulation.settings import SimulationSettings, filled
+from fedleak.attacks.simulation.settings import SimulationSettings
 from fedleak.attacks.simulation.terms import Smoothness
-from fedleak.components import component
+from fedleak.components import RoundNumber, component, filled
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Loss, Network, loss_named
 from fedleak.seeding import Seeds
@@ -79,14 +78,7 @@ class SME:
     spread: PositiveFloat = Field(default=1.0, description="standard deviation of the first dummies")
     chunk: PositiveInt = Field(default=32, description="starts that are searched at once")
     snapshots: NonNegativeInt = Field(default=8, description="pictures kept of the way to the result")
-    round: int = Field(default=1, description="the attacked round, from 1; negative counts from the end")
-
-    @field_validator("round")
-    @classmethod
-    def _not_zero(cls, value: int) -> int:
-        if value == 0:
-            raise ValueError("rounds are counted from 1, or from -1 at the end")
-        return value
+    round: RoundNumber = Field(default=1, description="the attacked round, from 1; negative counts from the end")
 
     @model_validator(mode="before")
     @classmethod

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import pydantic
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
-from pydantic_core import ArgsKwargs
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from fedleak.components import component, configure
+from fedleak.components import RoundNumber, component, configure, filled
 from fedleak.models import MODELS
 from fedleak.types import ModelSpec, Setup
 
@@ -44,7 +43,7 @@ class StealingSettings:
     restarts: NonNegativeInt = Field(
         default=0, description="further imitations of every victim; the one with the smallest objective is kept"
     )
-    round: int = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
+    round: RoundNumber = Field(default=-1, description="the last attacked round, from 1; negative counts from the end")
     victims: PositiveInt | None = Field(default=None, description="attack only so many clients; none: all")
     history: bool = Field(default=True, description="keep the weights after every round")
     chunk: PositiveInt = Field(default=16, description="victims that are imitated at once")
@@ -52,19 +51,7 @@ class StealingSettings:
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, given: Any) -> Any:
-        """A preset supplies what was not given, however the class is called."""
-        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
-        if not isinstance(values, Mapping) or not isinstance(values.get("preset", "strong"), str):
-            return given
-        filled = {**cls.PRESETS.get(values.get("preset", "strong"), {}), **values}
-        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
-
-    @field_validator("round")
-    @classmethod
-    def _not_zero(cls, value: int) -> int:
-        if value == 0:
-            raise ValueError("rounds count from 1, or from the end with -1")
-        return value
+        return filled(cls.PRESETS, given, "strong")
 
     @model_validator(mode="after")
     def _known_network(self) -> Self:

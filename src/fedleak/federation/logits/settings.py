@@ -14,9 +14,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ArgsKwargs
 
-from fedleak.components import component
+from fedleak.components import component, filled
 from fedleak.federation.base import Problem
 from fedleak.learning.stacked import Stack
 from fedleak.models import MODELS
@@ -68,12 +67,7 @@ class LogitSettings:
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, given: Any) -> Any:
-        """A preset supplies what was not given, however the class is called."""
-        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
-        if not isinstance(values, Mapping) or not isinstance(values.get("preset", "paper"), str):
-            return given
-        filled = {**cls.PRESETS.get(values.get("preset", "paper"), {}), **values}
-        return ArgsKwargs(given.args, filled) if isinstance(given, ArgsKwargs) else filled
+        return filled(cls.PRESETS, given, "paper")
 
     @field_validator("client_models", "server_model")
     @classmethod
