@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt
 WORKERS ?= 2
+# Slow tests that take all cores themselves, or measure time.
+ALONE := tests/integrations tests/whole/test_default_audit.py
 FLOOR := .venv-floor
 FLOOR_FLOWER := flwr[simulation]==1.24.*
 
@@ -21,7 +23,8 @@ test: $(VENV)/.dev
 
 # What is slow or needs more: the whole default audit twice, kill sweeps, Flower, Ray, Opacus, a browser, the wheel.
 test-all: $(VENV)/.all
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -q -m slow $(ALONE)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" tests/integrations tests/examples
 	$(MAKE) test-floor
 
