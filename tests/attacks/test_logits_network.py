@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedleak.attacks.logits import network
 from fedleak.attacks.logits.network import InversionNetwork, plain_network
 from fedleak.attacks.logits.training import InversionStack, Material, Objective
 from fedleak.learning.precision import Precision
@@ -158,6 +159,23 @@ def test_a_network_does_not_depend_on_who_is_beside_it() -> None:
     both.fit(Material(inputs, pictures, shows), batches, Objective())
     alone.fit(Material(inputs[1:], pictures, shows), batches, Objective())
     assert torch.allclose(both.show(inputs[0])[1], alone.show(inputs[0])[0], atol=1e-4)
+
+
+def test_the_slope_of_a_normalised_layer_is_autograds() -> None:
+    """In closed form through mean and deviation, which depend on the values too; far from 0 as well as around it."""
+    rng = torch.Generator().manual_seed(3)
+    value = (torch.randn(2, 9, 4, generator=rng, dtype=torch.float64) + 20).requires_grad_()
+    weight, bias = (torch.randn(2, 1, 4, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2))
+    pull = torch.randn(2, 9, 4, generator=rng, dtype=torch.float64)
+    variance, mean = torch.var_mean(value, dim=1, keepdim=True, correction=0)
+    plain = torch.tanh((value - mean) * torch.rsqrt(variance + network.EPSILON) * weight + bias)
+    parameters = {"norm0.weight": weight, "norm0.bias": bias}
+    buffers = {name: torch.zeros(2, 1, 4, dtype=torch.float64) for name in ("norm0.mean", "norm0.variance")}
+    ours = network._normalised(value, "norm0", parameters, buffers, True)
+    found, expected = (torch.autograd.grad((made * pull).sum(), [value, weight, bias]) for made in (ours, plain))
+    torch.testing.assert_close(ours, plain)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
 
 
 def test_the_unsquared_norm_is_the_norm_of_a_picture() -> None:

@@ -43,7 +43,7 @@ class PLI(LogitSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"target_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = ClassReconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strong": {},
         "paper": {"prior": "cyclegan", "prior_epochs": 100},

@@ -35,7 +35,7 @@ class PTBI(LogitSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"target_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = ClassReconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {}, "released": {"rows": "batch"}}
 
     preset: Literal["paper", "released"] = "paper"

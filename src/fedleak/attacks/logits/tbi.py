@@ -33,7 +33,7 @@ class TBI(LogitSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"target_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = ClassReconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
         # Two slips of the released code: only the last client is seen, and BatchNorm stays in eval mode after round 1.
