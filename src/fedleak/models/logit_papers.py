@@ -44,8 +44,9 @@ class AdaMSACNN:
     """The CNNs of adamsa.txt, table 5: for each width a 3x3 convolution, ReLU and max pooling; then one linear layer.
 
     The paper gives layers and widths only; padding 1 and pooling 2 are our choice. The widths are those of FedMD's
-    own networks, which also normalise batches after every convolution and drop a fifth of its outputs: `norm` and
-    `dropout`. Without `norm` a wide network dies at the paper's learning rate of 0.01 (papers/adamsa/RESULTS.md).
+    published code, which also normalises batches after every convolution and drops a share of its outputs (`norm`,
+    `dropout`), and pools by means with other strides. Without `norm` a wide network dies at the paper's learning rate
+    of 0.01 (papers/adamsa/RESULTS.md).
     """
 
     paper: ClassVar[str] = "adamsa.txt, table 5"
