@@ -95,8 +95,9 @@ class RecoveredClasses:
     """One picture for every target label, whichever client holds it: pixels (n, C, H, W), unclipped.
 
     `candidates` (clients, n, C, H, W) is what the logits of each of `senders` yield for every label, and `chosen` the
-    client whose picture was taken; `prior` (n, C, H, W) is the picture that the attack believed in before it saw a
-    logit. `by_round` is `inputs` as it was after each of the attacked rounds.
+    client whose picture was taken; `by_rule` are the clients that every known rule of choice would take. `prior`
+    (n, C, H, W) is the picture that the attack believed in before it saw a logit. `by_round` is `inputs` as it was
+    after each of the attacked rounds.
     """
 
     sender: str
@@ -106,6 +107,7 @@ class RecoveredClasses:
     senders: tuple[str, ...] = ()
     candidates: Tensor | None = None
     chosen: tuple[str, ...] = ()
+    by_rule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prior: Tensor | None = None
     by_round: tuple[Tensor, ...] = ()
     objective: float = float("nan")

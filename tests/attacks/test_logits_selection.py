@@ -33,6 +33,22 @@ def test_scores_are_sums_of_somebody_elses_ssim() -> None:
             assert float(found[k, label]) == pytest.approx(expected, abs=1e-9)
 
 
+def test_the_authors_rule_takes_means_and_pictures_of_twice_the_range() -> None:
+    pictures = torch.rand(4, 2, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    alike = scores(pictures, beta=0.0)
+    rough = total_variation(2 * pictures - 1)
+    assert torch.allclose(scores(pictures, 0.1, "mean"), alike / 3 + 0.1 * rough)
+
+
+def test_with_many_clients_only_the_authors_rule_passes_noise_over_at_their_beta() -> None:
+    """Eight clients yield one smooth picture, the owner another, one client noise: as in DS-FL."""
+    smooth = torch.linspace(0, 1, 16).expand(1, 16, 16)
+    noise = torch.rand(1, 16, 16, generator=torch.Generator().manual_seed(1))
+    candidates = torch.stack([*[smooth] * 8, smooth.transpose(1, 2), noise])[:, None]
+    assert pick(candidates, 0.1, "sum").tolist() == [9]
+    assert pick(candidates, 0.1, "mean").tolist() == [8]
+
+
 def test_total_variation_by_hand() -> None:
     picture = torch.tensor([[[0.0, 1.0], [0.5, 1.0]]])
     assert float(total_variation(picture)) == pytest.approx((0.5 + 0.0) / 2 + (1.0 + 0.5) / 2)

@@ -10,6 +10,7 @@ import torch
 from fedleak.errors import DataError, ShapeError
 from fedleak.metrics import class_means, judge, ssim
 from fedleak.metrics.judgement import Judgement
+from fedleak.metrics.rivals import Rivals
 from fedleak.types import Examples, PublicSet, RecoveredClasses, Truth
 
 METRICS = ["attack_accuracy", "ssim", "nearest_public", "psnr"]
@@ -106,8 +107,52 @@ def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
     assert found.baselines["other_client"]["attack_accuracy"] == [0.0, 1.0, 1.0]
     assert set(found.baselines) == {"prior", "other_client", "mean_image", "noise"}
     # a's candidates are right for 4 and 7, which it holds; b's flipped one of 9 is not.
-    assert found.facts == {"twins": 0, "chosen_client_right": pytest.approx(2 / 3), "owner_accuracy": 2 / 3}
+    assert found.facts["twins"] == 0
+    assert found.facts["chosen_client_right"] == pytest.approx(2 / 3)
+    assert found.facts["owner_accuracy"] == 2 / 3
     assert torch.equal(found.more["prior"], means().inputs.flip(0))
+
+
+def test_every_rule_of_choice_is_judged_and_the_authors_own_evaluation_takes_theirs() -> None:
+    right, wrong = means().inputs, means().inputs.flip(0)
+    found = judged(
+        replace(
+            means(),
+            prior=right,
+            senders=("a", "b"),
+            candidates=torch.stack([right, wrong]),
+            chosen=("b", "b", "b"),
+            by_rule={"sum": ("b", "b", "b"), "mean": ("a", "a", "a")},
+        )
+    )
+    # Labels 4 and 7 are a's, 9 is b's; b's pictures are those of the labels in reverse, so that of 7 is right.
+    assert found.facts["by_rule"] == {
+        "sum": {"accuracy": pytest.approx(1 / 3), "chosen_client_right": pytest.approx(1 / 3)},
+        "mean": {"accuracy": 1.0, "chosen_client_right": pytest.approx(2 / 3)},
+    }
+    assert found.facts["as_released"] == {"attack_accuracy": [1.0] * 3, "ssim": pytest.approx([1.0] * 3)}
+
+
+def test_the_authors_similarity_has_a_black_border_and_a_range_of_two() -> None:
+    """Against the formula written out: a Gaussian window slid over pictures with five black pixels around them."""
+    rng = torch.Generator().manual_seed(8)
+    picture, mean = torch.rand(2, 1, 3, 12, 12, generator=rng, dtype=torch.float64)
+    place = torch.arange(11, dtype=torch.float64) - 5
+    line = torch.exp(-place.square() / (2 * 1.5**2))
+    window = (line[:, None] * line / line.sum() ** 2).expand(3, 1, 11, 11)
+
+    def smooth(image: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.conv2d(image, window, padding=5, groups=3)
+
+    one, other = smooth(picture), smooth(mean)
+    spread = smooth(picture**2) - one**2 + smooth(mean**2) - other**2
+    together = smooth(picture * mean) - one * other
+    c1, c2 = 0.02**2, 0.06**2
+    expected = ((2 * one * other + c1) * (2 * together + c2)) / ((one**2 + other**2 + c1) * (spread + c2))
+    rivals = Rivals(torch.tensor([4]), torch.tensor([4]), mean, 1)
+    found = rivals.scores(picture, ["ssim"], "released")["ssim"]
+    assert found == pytest.approx([float(expected.mean())], abs=1e-5)
+    assert rivals.scores(picture, ["ssim"])["ssim"] != pytest.approx(found, abs=1e-2)
 
 
 def test_every_round_is_judged_by_itself() -> None:

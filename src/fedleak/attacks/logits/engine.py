@@ -20,7 +20,7 @@ from fedleak.attacks.logits.network import InversionNetwork
 from fedleak.attacks.logits.observed import Observed, Scene, read_round, read_scene
 from fedleak.attacks.logits.priors import mean_prior
 from fedleak.attacks.logits.recipe import Recipe
-from fedleak.attacks.logits.selection import pick
+from fedleak.attacks.logits.selection import RULES, pick
 from fedleak.attacks.logits.server import OwnServer
 from fedleak.attacks.logits.training import InversionStack, Objective
 from fedleak.learning.batches import epoch_batches
@@ -96,15 +96,16 @@ class _Run:
         for group in self._groups():
             self._train(group, self.took_part[group[0]])
         by_round, latest = [], dict[str, Tensor]()
-        chosen: list[str] = []
         for at in self.places:
             latest = {**latest, **self.shown[at]}
             senders = sorted(latest, key=list(self.took_part).index)
             candidates = torch.stack([latest[sender] for sender in senders])
-            taken = pick(candidates, self.recipe.beta)
+            taken = pick(candidates, self.recipe.beta, self.recipe.choice)
             by_round.append(candidates[taken, torch.arange(len(taken), device=taken.device)])
-            chosen = [senders[k] for k in taken.tolist()]
         of_clients = self.recipe.feed in ("paired", "client")
+        by_rule: dict[str, tuple[str, ...]] = {
+            rule: tuple(senders[k] for k in pick(candidates, self.recipe.beta, rule).tolist()) for rule in RULES
+        }
         curve = [torch.cat(values).mean() for _, values in sorted(self.losses.items())]
         objective = torch.stack(curve).detach().cpu().reshape(1, -1)
         prior = self.prior.of(self.scene.targets).permute(0, 3, 1, 2)
@@ -115,7 +116,8 @@ class _Run:
             inputs=by_round[-1],
             senders=tuple(senders) if of_clients else (),
             candidates=candidates if of_clients else None,
-            chosen=tuple(chosen) if of_clients else (),
+            chosen=by_rule[self.recipe.choice] if of_clients else (),
+            by_rule=by_rule if of_clients else {},
             prior=(prior + 1) / 2,
             by_round=tuple(by_round),
             objective=float(objective[0, -1]),

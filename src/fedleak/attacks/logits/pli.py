@@ -13,6 +13,7 @@ from fedleak.attacks.logits.inputs import Q, Rows
 from fedleak.attacks.logits.material import Feed
 from fedleak.attacks.logits.priors import Kind, PriorRecipe
 from fedleak.attacks.logits.recipe import Recipe
+from fedleak.attacks.logits.selection import Rule
 from fedleak.attacks.logits.settings import LogitSettings
 from fedleak.components import component
 from fedleak.types import ClassReconstruction, Predictions, Progress, Transcript, silent
@@ -43,10 +44,10 @@ class PLI(LogitSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"target_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = ClassReconstruction
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strong": {},
-        "paper": {"prior": "cyclegan", "prior_epochs": 100},
+        "paper": {"prior": "cyclegan", "prior_epochs": 100, "choice": "sum"},
         # Epoch 50 of CycleGAN, and p_j at every label of a batch.
         "released": {"prior": "cyclegan", "prior_epochs": 50, "rows": "batch"},
     }
@@ -55,6 +56,9 @@ class PLI(LogitSettings):
     gamma: NonNegativeFloat = Field(default=0.03, description="weight of the prior; 0: neither prior nor eq. 10")
     alpha: PositiveFloat = Field(default=5.0, description="weight of the server's entropy in Q")
     beta: NonNegativeFloat = Field(default=0.1, description="weight of the total variation when a client is picked")
+    choice: Rule = Field(
+        default="mean", description="how the clients' pictures compare: sum, eq. 11 as printed; mean, as released"
+    )
     q: Q = Field(default="full", description="the terms of Q, eq. 4, that the optimal inputs maximise")
     rows: Rows = Field(default="label", description="server's optimal input: for its label; batch: as released")
     prior: Kind = Field(default="autoencoder", description="where the prior comes from; without public labels: mean")
@@ -70,6 +74,7 @@ class PLI(LogitSettings):
             q=self.q,
             alpha=self.alpha,
             beta=self.beta,
+            choice=self.choice,
             gamma=self.gamma,
             rows=self.rows,
             prior=prior,

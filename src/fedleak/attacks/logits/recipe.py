@@ -8,6 +8,7 @@ from typing import Literal
 from fedleak.attacks.logits.inputs import Q, Rows
 from fedleak.attacks.logits.material import Feed
 from fedleak.attacks.logits.priors import PriorRecipe
+from fedleak.attacks.logits.selection import Rule
 from fedleak.attacks.logits.training import Norm
 from fedleak.learning.precision import Precision
 
@@ -33,6 +34,7 @@ class Recipe:
     snapshots: int = 0
     alpha: float = 5.0
     beta: float = 0.1
+    choice: Rule = "sum"
     gamma: float = 0.0
     rows: Rows = "label"
     norm_after_first: Literal["train", "eval"] = "train"

@@ -39,7 +39,7 @@ class LogitSettings:
     lr: PositiveFloat = Field(default=1e-3, description="learning rate of every model")
     optimizer: Literal["adam", "sgd"] = Field(default="adam", description="one for each model")
     moments: Literal["kept", "fresh"] = Field(
-        default="kept", description="of Adam: kept over all phases of training, or fresh for each; no paper says which"
+        default="kept", description="of Adam: kept over all phases of training, as released, or fresh for each"
     )
     weight_decay: NonNegativeFloat = Field(default=0.0, description="L2 weight decay; released: 1e-4, 3e-3 (FaceScrub)")
     batch_size: PositiveInt | None = Field(default=64, description="private examples in a step; none: all at once")

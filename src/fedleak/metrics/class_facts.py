@@ -1,0 +1,90 @@
+"""What stands beside the verdict on pictures of classes: what tells a weak attack from a weak choice of client, and
+what the evaluation of the authors' own code says of the same pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedleak.metrics.rivals import Rivals
+from fedleak.types import RecoveredClasses, Truth
+
+__all__ = ["at_places", "class_facts", "holders", "places_of"]
+
+RELEASED_RULE = "mean"
+"""The rule by which the authors' code chooses a client (`RecoveredClasses.by_rule`)."""
+
+
+def holders(truth: Truth) -> dict[int, set[str]]:
+    """Who holds examples of each private label."""
+    held: dict[int, set[str]] = {}
+    for owner, label in zip(truth.owners, truth.private.labels.tolist(), strict=True):
+        held.setdefault(label, set()).add(owner)
+    return held
+
+
+def places_of(named: Tensor, wanted: Tensor) -> list[int]:
+    """For every wanted label the position of the first picture named by it, -1 for none."""
+    where: dict[int, int] = {}
+    for at, label in enumerate(named.tolist()):
+        where.setdefault(label, at)
+    return [where.get(label, -1) for label in wanted.tolist()]
+
+
+def at_places(pictures: Tensor, places: Sequence[int], shape: torch.Size) -> Tensor:
+    """The pictures at these places, on the CPU; where there is none, one that is not finite."""
+    found = torch.full((len(places), *shape), float("nan"))
+    for at, place in enumerate(places):
+        if place >= 0:
+            found[at] = pictures[place].detach().cpu()
+    return found
+
+
+def class_facts(
+    found: RecoveredClasses, truth: Truth, wanted: Tensor, places: Sequence[int], rivals: Rivals
+) -> dict[str, object]:
+    """Whether copies of private images are public; the accuracy after each round; how often the chosen client holds the
+    label, and the accuracy if it always did; both for every rule of choice; and `as_released`, label by label, what the
+    authors' evaluation gives: their choice of client, their SSIM."""
+    shape = truth.private.inputs.shape[1:]
+    facts: dict[str, object] = {"twins": truth.twins}
+    if len(found.by_round) > 1:
+        facts["accuracy_by_round"] = [rivals.accuracy(at_places(made, places, shape)) for made in found.by_round]
+    held = [holders(truth).get(label, set()) for label in wanted.tolist()]
+    if found.candidates is not None and len(found.senders) > 1:
+        owners = [next((sender for sender in found.senders if sender in of), "") for of in held]
+        facts["owner_accuracy"] = rivals.accuracy(_of(found, owners, places, shape))
+    if found.chosen:
+        facts["chosen_client_right"] = _share_right(found.chosen, held, places)
+    taken = at_places(found.inputs, places, shape)
+    if found.candidates is not None and len(found.senders) > 1 and found.by_rule:
+        by_rule = {}
+        for rule, chosen in found.by_rule.items():
+            pictures = _of(found, [chosen[place] if place >= 0 else "" for place in places], places, shape)
+            right = _share_right(chosen, held, places)
+            by_rule[rule] = {"accuracy": rivals.accuracy(pictures), "chosen_client_right": right}
+            taken = pictures if rule == RELEASED_RULE else taken
+        facts["by_rule"] = by_rule
+    if found.prior is not None:  # a picture from predictions; those from gradients were judged otherwise
+        judged = rivals.scores(taken.to(rivals.means.device), ["attack_accuracy", "ssim"], "released")
+        facts["as_released"] = dict(judged)
+    return facts
+
+
+def _of(found: RecoveredClasses, senders: Sequence[str], places: Sequence[int], shape: torch.Size) -> Tensor:
+    """For every wanted label the candidate of the client that is named for it; none where nobody is named."""
+    assert found.candidates is not None
+    pictures = torch.full((len(places), *shape), float("nan"))
+    for at, (sender, place) in enumerate(zip(senders, places, strict=True)):
+        if sender and place >= 0:
+            pictures[at] = found.candidates[found.senders.index(sender), place].detach().cpu()
+    return pictures
+
+
+def _share_right(chosen: Sequence[str], held: Sequence[set[str]], places: Sequence[int]) -> float:
+    """How often the chosen client holds the label, over the labels that were named."""
+    right = [chosen[place] in of for of, place in zip(held, places, strict=True) if place >= 0]
+    return sum(right) / max(len(right), 1)
