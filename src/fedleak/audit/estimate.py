@@ -21,6 +21,10 @@ __all__ = ["estimate"]
 LONG = 4.0
 """Seconds after which a unit of work counts as long."""
 
+ENOUGH = 20.0
+"""Seconds of measuring after which no further kind of work is tried: on large federations the estimate would otherwise
+take longer than many runs."""
+
 
 BEFORE = ("transfer_epochs", "first_epochs")
 
@@ -41,18 +45,24 @@ def _short(job: FederationJob, rounds: int) -> FederationJob:
 def estimate(
     federations: Sequence[FederationJob], trials: Sequence[Trial], data_root: Path, device: str, jobs: int
 ) -> str:
-    """'about ..., at most ...': the bound is every step of every start; about is what patience usually leaves of it."""
+    """'about ..., at most ...': the bound is every step of every start; about is what patience usually leaves of it.
+
+    Kinds of work that there was no time to measure are taken to be like those that were, and the estimate says so.
+    """
     about, most = 0.0, 0.0
+    attacks = [trial for trial in trials if trial.choice is not None]
     with TemporaryDirectory() as scratch:
         probe = _Probe(Path(scratch), data_root, device)
+        # One attack before the other federations: a run is mostly attacks.
+        if attacks:
+            probe.step_of(attacks[0])
         for job in federations:
             epochs = sum(getattr(job.point.protocol, name, 0) for name in BEFORE)
             # A round of the protocols that begin with epochs of their own is about two epochs.
             seconds = probe.round_of(job) * (getattr(job.point.protocol, "rounds", 1) + epochs / 2)
             about, most = about + seconds, most + seconds
-        for trial in trials:
-            if trial.choice is None:
-                continue
+        for trial in attacks:
+            assert trial.choice is not None
             attack, step = trial.choice.attack, probe.step_of(trial)
             steps = getattr(attack, _unit(attack), 1) * _rounds_read(trial)
             starts = 1 + getattr(attack, "restarts", 0)
@@ -60,7 +70,8 @@ def estimate(
             most += step * steps * starts
             # Measured: a start that converges or stagnates ends after three times its patience or so.
             about += step * (min(steps, 3 * patience) * min(starts, 2) if patience else steps * starts)
-    return f"about {_duration(about / jobs)}, at most {_duration(most / jobs)}"
+    guessed = "; not every kind of work was measured" if probe.guessed else ""
+    return f"about {_duration(about / jobs)}, at most {_duration(most / jobs)}{guessed}"
 
 
 def _unit(attack: Any) -> str:
@@ -75,26 +86,38 @@ def _rounds_read(trial: Trial) -> int:
 
 
 class _Probe:
-    """Times a round of each kind of federation and a step of each kind of attack, once."""
+    """Times a round of each kind of federation and a step of each kind of attack, once, while there is time."""
 
     def __init__(self, scratch: Path, data_root: Path, device: str) -> None:
         self._run, self._data_root, self._device = scratch, data_root, device
-        self._seconds: dict[str, float] = {}
+        self._rounds: dict[str, float] = {}
+        self._steps: dict[str, float] = {}
+        self._started = time.monotonic()
+        self.guessed = False
 
     def round_of(self, job: FederationJob) -> float:
         kind = f"{job.point.data.name} {job.point.protocol_name} {job.point.where}"
-        if kind not in self._seconds:
-            self._seconds[kind] = self._slope(lambda rounds: self._simulate(job, rounds))
-        return self._seconds[kind]
+        return self._known(self._rounds, kind, lambda: self._slope(lambda rounds: self._simulate(job, rounds)))
 
     def step_of(self, trial: Trial) -> float:
         assert trial.choice is not None
         job = trial.federation
         kind = f"{job.point.data.name} {job.point.protocol_name} {job.point.where} {trial.choice.name}"
-        if kind not in self._seconds:
+
+        def measured() -> float:
             self._simulate(job, 1)
-            self._seconds[kind] = self._slope(lambda steps: self._attack(trial, steps))
-        return self._seconds[kind]
+            return self._slope(lambda steps: self._attack(trial, steps))
+
+        return self._known(self._steps, kind, measured)
+
+    def _known(self, known: dict[str, float], kind: str, measured: Callable[[], float]) -> float:
+        """Measured now, or before, or where the time for that is over, the mean of what was."""
+        if kind not in known:
+            if known and time.monotonic() - self._started > ENOUGH:
+                self.guessed = True
+                return sum(known.values()) / len(known)
+            known[kind] = measured()
+        return known[kind]
 
     def _slope(self, work: Callable[[int], None]) -> float:
         """Seconds per unit, without what is spent once: three units less one, halved. Where one unit takes long, what

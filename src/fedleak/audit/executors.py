@@ -63,12 +63,14 @@ def _dismiss_workers() -> None:
 
 
 def _numbered(work: Callable[..., R], number: int, item: T, common: tuple[Any, ...]) -> tuple[int, tuple[R] | None]:
-    import torch
+    from fedleak.learning.memory import ran_out_of_memory
 
     _end_with_parent()
     try:
         return number, (work(item, *common),)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
         return number, None
 
 

@@ -31,6 +31,7 @@ from fedleak.defenses import chain
 from fedleak.errors import FedleakError
 from fedleak.federation import Problem
 from fedleak.files import keeping_in, replace_folder
+from fedleak.learning.memory import ran_out_of_memory
 from fedleak.metrics import Judged, judge, utility
 from fedleak.metrics.registry import NotAvailable
 from fedleak.seeding import Seeds
@@ -115,12 +116,13 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
                 rows = _attack_rows(trial, folder, data_root, device, progress)
     except FedleakError as problem:
         rows = [_without_result(trial, "refused", str(problem))]
-    except torch.OutOfMemoryError as problem:
-        rows = [_without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
     except Exception as problem:
-        where = traceback.extract_tb(problem.__traceback__)[-1]
-        reason = f"{type(problem).__name__}: {problem} ({Path(where.filename).name}:{where.lineno})"
-        rows = [_without_result(trial, "failed", reason)]
+        if ran_out_of_memory(problem):
+            rows = [_without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
+        else:
+            where = traceback.extract_tb(problem.__traceback__)[-1]
+            reason = f"{type(problem).__name__}: {problem} ({Path(where.filename).name}:{where.lineno})"
+            rows = [_without_result(trial, "failed", reason)]
     finished = datetime.now(UTC)
     seconds = round(time.monotonic() - clock, 3)
     start, end = started.isoformat(timespec="seconds"), finished.isoformat(timespec="seconds")
