@@ -238,3 +238,22 @@ def test_panels_lie_over_the_scale_and_the_scales_own_panels_over_them() -> None
     )
     with pytest.raises(RefusedError, match="did you mean 'smoke'"):
         made.parts("smok")
+
+
+def test_the_authors_evaluation_stands_beside_the_published_number_it_was_made_with(tmp_path: Path) -> None:
+    facts = {"as_released": {"attack_accuracy": [1.0, 1.0, 0.0, 1.0], "ssim": [0.8] * 4}, "chosen_client_right": 0.5}
+    stored = {"facts": RunFolder(tmp_path).put_json(facts)}
+    made = table(
+        metrics=["attack_accuracy", "as_released_accuracy", "ssim", "as_released_ssim", "owner_chosen"],
+        published=[{"where": {"attack": "pli"}, "attack_accuracy": 79.0, "ssim": 0.476}],
+    )
+    rows = [row({"attack": "pli"}, {"attack_accuracy": [1.0, 0.0] * 2, "ssim": [0.5] * 4}, artifacts=stored)]
+    found, failed = cells("pli/x", made, rows, Evidence([tmp_path]))
+    assert {cell.metric: (cell.published, cell.ours) for cell in found} == {
+        "attack_accuracy": (79.0, 50.0),
+        "as_released_accuracy": (79.0, 75.0),
+        "ssim": (0.476, 0.5),
+        "as_released_ssim": (0.476, pytest.approx(0.8)),
+        "owner_chosen": (None, 50.0),
+    }
+    assert failed == []

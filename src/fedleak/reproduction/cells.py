@@ -79,7 +79,7 @@ def cells(
                 failed.append({"where": where, "metric": metric, "reason": reason or "no example has this number"})
                 continue
             ours = _interval(values, clusters, statistic.one)
-            published = table.published_number(where, metric)
+            published = table.published_number(where, statistic.beside or metric)
             found.append(Cell(where, metric, published, ours.mean, ours.low, ours.high, ours.n))
     return found, failed
 

@@ -23,12 +23,14 @@ Numbers = Sequence[float | None]
 class Statistic:
     """How a number comes about. `one` is what a success is printed as where every value is a success or 0: 100 for a
     percentage, 1 for a share. `of_federation`: it stands in the federation's own row, whatever the attack.
-    `reads` names the metrics that a specification must ask for."""
+    `reads` names the metrics that a specification must ask for. `beside` is the statistic whose published number this
+    one is to be compared with."""
 
     of: Callable[[Row, Evidence], Numbers]
     reads: tuple[str, ...] = ()
     one: float | None = None
     of_federation: bool = False
+    beside: str = ""
 
 
 def _plain(metric: str, factor: float = 1.0, one: float | None = None) -> Statistic:
@@ -102,7 +104,8 @@ def _as_released(metric: str, factor: float = 1.0, one: float | None = None) -> 
         said = evidence.facts(row).get("as_released", {})
         return [factor * float(value) for value in said.get(metric, [])]
 
-    return Statistic(of, ("attack_accuracy",), one)
+    # The published numbers were made with that evaluation.
+    return Statistic(of, ("attack_accuracy",), one, beside=metric)
 
 
 def _owner_chosen(row: Row, evidence: Evidence) -> Numbers:
