@@ -48,6 +48,10 @@ ROWS = {
     "models": table.MODELS,
 }
 EVERY = [(kind, name) for kind, rows in ROWS.items() for name in rows]
+READ_BY = [
+    (name, protocol) for protocol in PROTOCOLS for name in ATTACKS if PROTOCOLS[protocol].sends in ATTACKS[name].reads
+]
+"""Every attack with every protocol that sends what it reads."""
 
 
 def made(kind: str, name: str) -> Any:
@@ -136,11 +140,8 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(a, b) for a, b in zip(numbers(one), numbers(other), strict=True))
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("name", "protocol"), READ_BY)
 def test_an_attack_finds_something_for_every_victim_and_the_same_every_time(name: str, protocol: str) -> None:
-    if PROTOCOLS[protocol].sends not in ATTACKS[name].reads:
-        pytest.skip(f"{name} does not read what {protocol} sends")
     seen = federation(protocol).transcript
     first, second = (attack(seen, name, device="cpu", **table.ATTACKS[name]) for _ in range(2))
     assert isinstance(first, ATTACKS[name].yields)
@@ -162,12 +163,16 @@ def test_an_attack_finds_something_for_every_victim_and_the_same_every_time(name
     assert isinstance(first, LabelCounts) or not same(other.victims[0], first.victims[0])
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+def needed(name: str) -> frozenset[str]:
+    """What an attack must be told besides what crossed the wire."""
+    part = ATTACKS[name]
+    return part.needs | (part.needs_from_weights if Weights in part.reads else frozenset())
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if needed(name)])
 def test_an_attack_without_what_it_needs_says_what_is_missing(name: str) -> None:
     seen = federation(readable(name), disclose=()).transcript
-    needs = ATTACKS[name].needs | (ATTACKS[name].needs_from_weights if Weights in ATTACKS[name].reads else frozenset())
-    if not needs:
-        pytest.skip(f"{name} needs nothing")
+    needs = needed(name)
     with pytest.raises(KnowledgeError) as caught:
         attack(seen, name, device="cpu", **table.ATTACKS[name])
     assert all(need in str(caught.value) for need in needs)
@@ -177,7 +182,7 @@ def test_an_attack_without_what_it_needs_says_what_is_missing(name: str) -> None
 def test_an_attack_gives_the_same_when_told_no_more_than_it_needs(name: str) -> None:
     """What it does not declare, it does not use."""
     seen = federation(readable(name)).transcript
-    needs = ATTACKS[name].needs | (ATTACKS[name].needs_from_weights if Weights in ATTACKS[name].reads else frozenset())
+    needs = needed(name)
     part = made("attacks", name)
     told, granted = attack_transcript(part, name, seen, 0, "cpu")
     everything = part(seen, rng=Seeds(0).generator("attack", getattr(part, "draws_as", name)))
@@ -188,14 +193,19 @@ def test_an_attack_gives_the_same_when_told_no_more_than_it_needs(name: str) -> 
 # --- defenses -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DEFENSES)
-@pytest.mark.parametrize("payload_type", [Gradients, Weights, Predictions])
+ON_MESSAGES = [
+    (name, payload_type)
+    for payload_type in (Gradients, Weights, Predictions)
+    for name in DEFENSES
+    if (defense := made("defenses", name)).stage == "message"
+    and payload_type in getattr(defense, "reads", (payload_type,))
+]
+"""Every defense of messages with every kind of message that it acts on."""
+
+
+@pytest.mark.parametrize(("name", "payload_type"), ON_MESSAGES)
 def test_a_message_defense_is_pure_and_draws_from_its_generator(name: str, payload_type: type) -> None:
     defense = made("defenses", name)
-    if defense.stage != "message":
-        pytest.skip(f"{name} does not act on messages")
-    if payload_type not in getattr(defense, "reads", (payload_type,)):
-        pytest.skip(f"{name} does not act on {payload_type.__name__.lower()}")
     tensors = {"w": torch.linspace(-1, 1, 12).reshape(3, 4), "b": torch.ones(3)}
     module = build_model(ModelSpec("mlp", {"hidden": 3}), (1, 2, 2), 4, torch.Generator().manual_seed(0))
     shares = Predictions(tensors["w"].softmax(-1), "probabilities", torch.arange(3))

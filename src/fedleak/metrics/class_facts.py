@@ -12,7 +12,7 @@ from torch import Tensor
 from fedleak.metrics.rivals import Rivals
 from fedleak.types import RecoveredClasses, Truth
 
-__all__ = ["at_places", "class_facts", "holders", "places_of"]
+__all__ = ["at_places", "candidates_of", "class_facts", "holders", "places_of"]
 
 RELEASED_RULE = "mean"
 """The rule by which the authors' code chooses a client (`RecoveredClasses.by_rule`)."""
@@ -53,17 +53,18 @@ def class_facts(
     facts: dict[str, object] = {"twins": truth.twins}
     if len(found.by_round) > 1:
         facts["accuracy_by_round"] = [rivals.accuracy(at_places(made, places, shape)) for made in found.by_round]
-    held = [holders(truth).get(label, set()) for label in wanted.tolist()]
+    of_label = holders(truth)
+    held = [of_label.get(label, set()) for label in wanted.tolist()]
     if found.candidates is not None and len(found.senders) > 1:
         owners = [next((sender for sender in found.senders if sender in of), "") for of in held]
-        facts["owner_accuracy"] = rivals.accuracy(_of(found, owners, places, shape))
+        facts["owner_accuracy"] = rivals.accuracy(candidates_of(found, owners, places, shape))
     if found.chosen:
         facts["chosen_client_right"] = _share_right(found.chosen, held, places)
     taken = at_places(found.inputs, places, shape)
     if found.candidates is not None and len(found.senders) > 1 and found.by_rule:
         by_rule = {}
         for rule, chosen in found.by_rule.items():
-            pictures = _of(found, [chosen[place] if place >= 0 else "" for place in places], places, shape)
+            pictures = candidates_of(found, [chosen[place] if place >= 0 else "" for place in places], places, shape)
             right = _share_right(chosen, held, places)
             by_rule[rule] = {"accuracy": rivals.accuracy(pictures), "chosen_client_right": right}
             taken = pictures if rule == RELEASED_RULE else taken
@@ -74,7 +75,7 @@ def class_facts(
     return facts
 
 
-def _of(found: RecoveredClasses, senders: Sequence[str], places: Sequence[int], shape: torch.Size) -> Tensor:
+def candidates_of(found: RecoveredClasses, senders: Sequence[str], places: Sequence[int], shape: torch.Size) -> Tensor:
     """For every wanted label the candidate of the client that is named for it; none where nobody is named."""
     assert found.candidates is not None
     pictures = torch.full((len(places), *shape), float("nan"))

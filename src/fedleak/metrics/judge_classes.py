@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import DataError, ShapeError
-from fedleak.metrics.class_facts import at_places, class_facts, holders, places_of
+from fedleak.metrics.class_facts import at_places, candidates_of, class_facts, holders, places_of
 from fedleak.metrics.judgement import Judgement, asked_of
 from fedleak.metrics.pixel import usable
 from fedleak.metrics.rivals import rivals_of
@@ -89,10 +89,9 @@ def _strangers(
     if found.candidates is None or len(found.senders) < 2:
         return None
     held = holders(truth)
-    pictures = torch.full((len(wanted), *truth.private.inputs.shape[1:]), float("nan"))
-    for at, (label, place) in enumerate(zip(wanted.tolist(), places, strict=True)):
-        never = [number for number, sender in enumerate(found.senders) if sender not in held.get(label, set())]
+    named = []
+    for label in wanted.tolist():
+        never = [sender for sender in found.senders if sender not in held.get(label, set())]
         drawn = int(torch.randint(0, max(len(never), 1), (1,), generator=rng))
-        if never and place >= 0:
-            pictures[at] = found.candidates[never[drawn], place].detach().cpu()
-    return pictures
+        named.append(never[drawn] if never else "")
+    return candidates_of(found, named, places, truth.private.inputs.shape[1:])

@@ -49,7 +49,7 @@ class PLI(LogitSettings):
         "strong": {},
         "paper": {"prior": "cyclegan", "prior_epochs": 100, "choice": "sum"},
         # Epoch 50 of CycleGAN, and p_j at every label of a batch.
-        "released": {"prior": "cyclegan", "prior_epochs": 50, "rows": "batch"},
+        "released": {"prior": "cyclegan", "prior_epochs": 50, "rows": "batch", "choice": "mean"},
     }
 
     preset: Literal["strong", "paper", "released"] = "strong"
