@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml constraints.txt
 WORKERS ?= 2
 # Slow tests that take all cores themselves, or measure time.
-ALONE := tests/integrations tests/whole/test_default_audit.py
+ALONE := tests/integrations tests/audit/test_executors_ray.py tests/whole/test_default_audit.py
 FLOOR := .venv-floor
 FLOOR_FLOWER := flwr[simulation]==1.24.*
 
@@ -58,7 +58,7 @@ $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.all: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable '.[dev,flower,opacus,dp]'
+	$(PIP) --editable '.[dev,flower,ray,opacus,dp]'
 	@touch $@ $(VENV)/.dev $(VENV)/.core
 
 clean:

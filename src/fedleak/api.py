@@ -161,6 +161,7 @@ def run_audit(
     data: str | None = None,
     device: str = "auto",
     jobs: int | None = None,
+    executor: str = "local",
 ) -> list[Row]:
     """`fedleak audit` from Python: rows come back, the report is in the run folder.
 
@@ -170,7 +171,8 @@ def run_audit(
         checked = make_spec(spec, model=model)
     else:
         checked = read_spec(None if spec is None else Path(spec), model=model)
-    rows = run_spec(checked, Path(out), data_root=data_root(data), device=choose_device(device), jobs=jobs)
+    chosen = choose_device(device, executor)
+    rows = run_spec(checked, Path(out), data_root=data_root(data), device=chosen, jobs=jobs, executor=executor)
     build_report(Path(out))
     return rows
 

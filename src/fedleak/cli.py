@@ -29,6 +29,7 @@ Data = Annotated[str | None, typer.Option("--data", help="Data folder. Default: 
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change one value: key.path=value. May be repeated.")]
 AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow a module:factory of your own to be imported.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")]
+Executor = Annotated[str, typer.Option(help="Where they run: local, or ray (RAY_ADDRESS, else a cluster of its own).")]
 
 
 def _version(asked: bool) -> None:
@@ -53,6 +54,7 @@ def audit(
     device: Device = "auto",
     seed: Annotated[int | None, typer.Option(min=0, help="Run with this one seed.")] = None,
     jobs: Jobs = None,
+    executor: Executor = "local",
     changes: Set = None,
     fail_above: Annotated[
         list[str] | None, typer.Option("--fail-above", help="METRIC=VALUE: exit 3 if a gated row exceeds it.")
@@ -73,6 +75,7 @@ def audit(
             device=device,
             seed=seed,
             jobs=jobs,
+            executor=executor,
             changes=changes or [],
             gates=fail_above or [],
             junit=junit,
@@ -150,6 +153,7 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/reproduce/PAPER-TABLE-SCALE.")] = None,
     device: Device = "auto",
     jobs: Jobs = None,
+    executor: Executor = "local",
     list_: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
@@ -168,6 +172,7 @@ def reproduce(
             out=out,
             device=device,
             jobs=jobs,
+            executor=executor,
             quiet=quiet,
             as_json=as_json,
         )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedleak.audit.executors import in_order_done
+from fedleak.audit.executors import Local, in_order_done
 from fedleak.types import Progress, silent
 
 
@@ -41,25 +41,27 @@ def quiet(_: Any) -> Progress:
 
 
 def test_what_finds_no_memory_in_a_worker_is_done_again_alone() -> None:
-    found = list(in_order_done(squared_here, [1, 2, 3, 4], 2, quiet, os.getpid()))
+    found = list(in_order_done(Local(2), squared_here, [1, 2, 3, 4], quiet, os.getpid()))
     assert dict(found) == {1: (1, True), 2: (4, False), 3: (9, True), 4: (16, False)}
     assert sorted(number for number, _ in found[:2]) == [2, 4]  # the others come last
 
 
 def test_a_result_may_say_that_there_was_no_memory() -> None:
-    found = in_order_done(marked, [1, 2, 3], 2, quiet, os.getpid(), starved=lambda result: result == "out_of_memory")
+    found = in_order_done(
+        Local(2), marked, [1, 2, 3], quiet, os.getpid(), starved=lambda result: result == "out_of_memory"
+    )
     assert dict(found) == {1: "done", 2: "done", 3: "done"}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_any_other_exception_is_raised(jobs: int) -> None:
     with pytest.raises(ValueError, match="is broken"):
-        list(in_order_done(broken, [1, 2], jobs, quiet))
+        list(in_order_done(Local(jobs), broken, [1, 2], quiet))
 
 
 PARENT = """
 import os, signal, sys
-from fedleak.audit.executors import in_order_done
+from fedleak.audit.executors import Local, in_order_done
 from fedleak.types import silent
 
 def say_who_and_wait(path, progress=silent):
@@ -68,7 +70,7 @@ def say_who_and_wait(path, progress=silent):
     signal.pause()
 
 if __name__ == "__main__":
-    list(in_order_done(say_who_and_wait, sys.argv[1:], 2, lambda _: silent))
+    list(in_order_done(Local(2), say_who_and_wait, sys.argv[1:], lambda _: silent))
 """
 
 

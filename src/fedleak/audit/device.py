@@ -10,16 +10,21 @@ from torch import Tensor
 from fedleak.errors import RefusedError
 from fedleak.types import Gradients, Named, Payload, Predictions, PublicSet, Round, Transcript, Weights
 
-__all__ = ["choose_device", "on_device"]
+__all__ = ["choose_device", "is_here", "on_device"]
 
 
-def choose_device(asked: str) -> str:
-    """`auto` takes a GPU where there is one."""
+def choose_device(asked: str, executor: str = "local") -> str:
+    """`auto` takes a GPU where there is one here. A Ray cluster knows its GPUs itself: there `cuda` has to be said."""
     if asked not in ("auto", "cpu", "cuda"):
         raise RefusedError(f"device={asked!r}: choose auto, cpu or cuda")
-    if asked == "cuda" and not torch.cuda.is_available():
+    if asked == "cuda" and executor == "local" and not is_here("cuda"):
         raise RefusedError("device='cuda': torch sees no CUDA device here; use --device cpu")
-    return "cuda" if asked != "cpu" and torch.cuda.is_available() else "cpu"
+    return "cuda" if asked == "cuda" or (asked == "auto" and is_here("cuda")) else "cpu"
+
+
+def is_here(device: str) -> bool:
+    """Whether this process can compute on it."""
+    return device == "cpu" or torch.cuda.is_available()
 
 
 def _moved(named: Named, device: str) -> dict[str, Tensor]:

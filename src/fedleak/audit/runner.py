@@ -8,13 +8,13 @@ the same bits, whatever the number of jobs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedleak.audit.device import is_here
 from fedleak.audit.display import Display
 from fedleak.audit.estimate import estimate
-from fedleak.audit.executors import in_order_done
+from fedleak.audit.executors import check_executor, in_order_done, workers
 from fedleak.audit.plan import Plan, Trial, make_plan
 from fedleak.audit.rows import Row
 from fedleak.audit.spec import Spec
@@ -22,12 +22,7 @@ from fedleak.audit.store import RunFolder
 from fedleak.audit.work import run_federation, run_trial
 from fedleak.files import locked, replace_file
 
-__all__ = ["default_jobs", "run_audit"]
-
-
-def default_jobs(device: str) -> int:
-    """One process per core; on a GPU one, because a batch already fills it."""
-    return 1 if device != "cpu" else max(1, len(os.sched_getaffinity(0)))
+__all__ = ["run_audit"]
 
 
 def run_audit(
@@ -37,11 +32,13 @@ def run_audit(
     data_root: Path,
     device: str = "cpu",
     jobs: int | None = None,
+    executor: str = "local",
     display: Display | None = None,
 ) -> list[Row]:
     """Run what is missing of a specification in a run folder and return all its rows, in the specification's order."""
     display = display or Display.silent()
-    jobs = default_jobs(device) if jobs is None else jobs
+    check_executor(executor)
+    out, data_root = out.resolve(), data_root.resolve()  # a worker may stand in another folder
     with locked(out):
         folder = RunFolder(out)
         plan = make_plan(spec, data_root, device)
@@ -55,20 +52,22 @@ def run_audit(
             for job in plan.federations
             if job.key in needed and not (folder.transcript(job.key).is_dir() and folder.truth(job.key).is_dir())
         ]
-        display.plan(len(plan.trials), len(missing), len(federations), jobs)
-        if missing and not display.quiet:  # measuring what nobody reads would be work for nothing
-            display.note(estimate(federations, missing, data_root, device, jobs))
-        with display.stage("federations", len(federations)):
-            for job, _ in in_order_done(run_federation, federations, jobs, display.inner, out, data_root, device):
-                display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}")
-        # Long trials first, so that the last worker is not left alone with one.
-        missing.sort(key=lambda trial: trial.choice is None)
-        with display.stage("attacks", len(missing)):
-            done = in_order_done(run_trial, missing, jobs, display.inner, out, data_root, device, starved=_starved)
-            for trial, rows in done:
-                found[trial.key] = rows
-                _write(folder, plan, found)
-                display.done(_outcome(trial, rows))
+        with workers(executor if missing else "local", jobs, device) as crew:
+            display.plan(len(plan.trials), len(missing), len(federations), crew.jobs)
+            # Measuring what nobody reads would be work for nothing, and a cluster's GPU may not be here.
+            if missing and not display.quiet and is_here(device):
+                display.note(estimate(federations, missing, data_root, device, crew.jobs))
+            common = (out, data_root, device)
+            with display.stage("federations", len(federations)):
+                for job, _ in in_order_done(crew, run_federation, federations, display.inner, *common):
+                    display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}")
+            # Long trials first, so that the last worker is not left alone with one.
+            missing.sort(key=lambda trial: trial.choice is None)
+            with display.stage("attacks", len(missing)):
+                for trial, rows in in_order_done(crew, run_trial, missing, display.inner, *common, starved=_starved):
+                    found[trial.key] = rows
+                    _write(folder, plan, found)
+                    display.done(_outcome(trial, rows))
     return _rows(plan, found)
 
 

@@ -27,6 +27,7 @@ def audit_command(
     device: str,
     seed: int | None,
     jobs: int | None,
+    executor: str,
     changes: Sequence[str],
     gates: Sequence[str],
     junit: Path | None,
@@ -45,8 +46,9 @@ def audit_command(
         spec,
         out,
         data_root=data_root(data),
-        device=choose_device(device),
+        device=choose_device(device, executor),
         jobs=jobs,
+        executor=executor,
         display=Display(quiet=quiet),
     )
     page = build_report(out)

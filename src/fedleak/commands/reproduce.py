@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def reproduce_command(
     out: Path | None,
     device: str,
     jobs: int | None,
+    executor: str,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -46,7 +48,15 @@ def reproduce_command(
     folders: list[Path] = []
     absent: list[dict[str, Any]] = []
     factors: dict[tuple[str, str], float] = {}
-    chosen, display = choose_device(device), Display(quiet=quiet)
+    display = Display(quiet=quiet)
+    run = partial(
+        run_audit,
+        data_root=data_root(data),
+        device=choose_device(device, executor),
+        jobs=jobs,
+        executor=executor,
+        display=display,
+    )
     assignments = [parse_assignment(text) for text in changes]
     if seeds is not None:
         assignments.append(("seeds", list(range(seeds))))
@@ -55,7 +65,7 @@ def reproduce_command(
             display.note(f"{name}, panel {panel}")
         folder = out / panel if panel else out
         try:
-            spec, found_rows = _run(wanted, instead, assignments, data, folder, chosen, jobs, display)
+            spec, found_rows = _run(wanted, instead, assignments, partial(run, out=folder), display)
         except DataError as problem:
             # A panel whose data set is not there is left out and listed; the others run.
             if len(parts) == 1:
@@ -91,17 +101,14 @@ def _run(
     wanted: Mapping[str, Any],
     instead: Mapping[str, Any] | None,
     changes: Sequence[tuple[str, Any]],
-    data: str | None,
-    out: Path,
-    device: str,
-    jobs: int | None,
+    run: Callable[[Spec], list[Row]],
     display: Display,
 ) -> tuple[Spec, list[Row]]:
     """One part of a table; on the data that stands in for it where its own is missing."""
 
     def attempt(tables: Mapping[str, Any]) -> tuple[Spec, list[Row]]:
         spec = make_spec(tables, changes)
-        return spec, run_audit(spec, out, data_root=data_root(data), device=device, jobs=jobs, display=display)
+        return spec, run(spec)
 
     try:
         return attempt(wanted)
