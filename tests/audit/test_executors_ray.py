@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +63,16 @@ def test_a_cluster_may_have_the_gpu_that_is_not_here(monkeypatch: pytest.MonkeyP
     assert choose_device("auto", "ray") == "cpu"
     with pytest.raises(RefusedError, match="no CUDA device here"):
         choose_device("cuda", "local")
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound and never listening: a connection is refused at once
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(RefusedError, match=f"no connection to RAY_ADDRESS='{address}'"), workers("ray", 2, "cpu"):
+            pass
 
 
 class Tasks:

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import math
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,10 +64,15 @@ def _connect(ray: ModuleType, jobs: int | None) -> None:
     if not address:  # a cluster that runs already has its size
         settings |= {"num_cpus": jobs, "include_dashboard": False}
     try:
+        if address and ":" in address:
+            # Ray itself would knock for minutes.
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **settings)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = f"RAY_ADDRESS={address!r}" if address else "a private cluster"
-        raise RefusedError(f"executor='ray': cannot reach {where} ({str(error).splitlines()[0]})") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        where = f"RAY_ADDRESS={address!r}" if address else "a cluster of its own"
+        reason = str(error).splitlines()[0]
+        raise RefusedError(f"executor='ray': no connection to {where} ({reason}); use --executor local") from error
 
 
 @dataclass(frozen=True)
