@@ -170,6 +170,16 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
     assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4
 
 
+def test_a_trial_that_takes_too_long_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
+    tables = {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]}
+    rows = run(tmp_path, {**tables, "time_limit": 1e-6})
+    assert [(row.where["attack"], row.status) for row in rows] == [("none", "ok"), ("dlm_plus", "timed_out")]
+    assert rows[1].reason.startswith("time_limit=1e-06 s was over at step ")
+    later = run(tmp_path, {**tables, "time_limit": 3600})
+    assert [row.status for row in later] == ["ok"] * 4
+    assert {row.trial for row in later} == {row.trial for row in rows}, "the limit is no part of what a trial is"
+
+
 def test_the_attack_gives_the_same_bits_when_the_truth_is_gone(tmp_path: Path) -> None:
     """The truth is deleted before the attack; nothing changes."""
     import shutil

@@ -106,6 +106,7 @@ BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
         ["protocol.disclose: attack 'dlm_plus' needs samples"],
     ),
     "attack kept to no protocol here": (GOOD + 'on = ["fedsgd"]\n', ["attacks.0.name", "fedavg"]),
+    "time limit is nothing": ("time_limit = 0\n" + GOOD, ["time_limit: must be a number of seconds above 0"]),
     "threshold is a word": ('threshold = "high"\n' + GOOD, ["threshold: must be a number"]),
 }
 

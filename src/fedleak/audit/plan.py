@@ -58,6 +58,7 @@ class Trial:
     choice: AttackChoice | None
     metrics: tuple[str, ...]
     threshold: float
+    time_limit: float | None = None
 
     def where(self) -> dict[str, Any]:
         if self.choice is None:
@@ -143,5 +144,5 @@ def _trials(spec: Spec, job: FederationJob, device_kind: str) -> list[Trial]:
             "metrics": [] if choice is None else list(spec.metrics),
             "threshold": threshold,
         }
-        found.append(Trial(digest(identity)[:24], job, choice, spec.metrics, threshold))
+        found.append(Trial(digest(identity)[:24], job, choice, spec.metrics, threshold, spec.time_limit))
     return found

@@ -20,6 +20,7 @@ def resolved_spec(
         "metrics": list(metrics),
         "seeds": list(seeds),
         "threshold": tables.get("threshold"),
+        "time_limit": tables.get("time_limit"),
         "data": resolved(first.data),
         "model": {"name": first.model.name, **first.model.arguments},
         "protocol": {"name": first.protocol_name, **resolved(first.protocol)},

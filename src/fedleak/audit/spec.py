@@ -32,6 +32,7 @@ TOP_LEVEL = (
     "metrics",
     "seeds",
     "threshold",
+    "time_limit",
     "sweep",
     "cases",
     "deployment",
@@ -102,6 +103,8 @@ class Spec:
     metrics: tuple[str, ...]
     seeds: tuple[int, ...]
     threshold: float | None
+    time_limit: float | None
+    """Seconds that one trial may take; no part of what a trial is, so that another limit does nothing again."""
     deployed: str | None
 
     @cached_property
@@ -161,9 +164,10 @@ def make_spec(
         tables = {**tables, "model": {"name": f"{getattr(model, '__module__', 'user')}:{_name_of(model)}"}}
     metrics = _metrics(tables.get("metrics", DEFAULT_METRICS), found)
     seeds = _seeds(tables.get("seeds", [0]), found)
-    threshold = tables.get("threshold")
-    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
-        found.add("threshold", f"must be a number of dB, found {threshold!r}")
+    threshold = _number(tables, "threshold", "a number of dB", found)
+    time_limit = _number(tables, "time_limit", "a number of seconds above 0", found)
+    if time_limit is not None and not time_limit > 0:
+        found.add("time_limit", f"must be a number of seconds above 0, found {time_limit!r}")
     points: list[Point] = []
     first: list[Point] = []
     for case in _cases(tables, found):
@@ -177,9 +181,7 @@ def make_spec(
     deployed = _deployed(tables.get("deployment"), points, found)
     found.raise_if_any()
     resolved_tables = resolved_spec(tables, first, metrics, seeds)
-    return Spec(
-        resolved_tables, tuple(points), metrics, seeds, None if threshold is None else float(threshold), deployed
-    )
+    return Spec(resolved_tables, tuple(points), metrics, seeds, threshold, time_limit, deployed)
 
 
 def _cases(tables: Mapping[str, Any], found: Findings) -> list[dict[str, Any]]:
@@ -209,6 +211,16 @@ def _metrics(given: Any, found: Findings) -> tuple[str, ...]:
         if name not in known:
             found.add(f"metrics.{number}", f"unknown metric {name!r}{did_you_mean(name, known)}")
     return tuple(str(name) for name in given)
+
+
+def _number(tables: Mapping[str, Any], key: str, rule: str, found: Findings) -> float | None:
+    given = tables.get(key)
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        found.add(key, f"must be {rule}, found {given!r}")
+        return None
+    return float(given)
 
 
 def _seeds(given: Any, found: Findings) -> tuple[int, ...]:

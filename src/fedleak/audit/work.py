@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from fedleak.audit.deadline import TimedOutError, within
 from fedleak.audit.device import on_device
 from fedleak.audit.plan import FederationJob, Trial
 from fedleak.audit.provenance import provenance
@@ -113,7 +114,9 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
             if trial.choice is None:
                 rows = _utility_rows(trial, folder, device)
             else:
-                rows = _attack_rows(trial, folder, data_root, device, progress)
+                rows = _attack_rows(trial, folder, data_root, device, within(trial.time_limit, progress))
+    except TimedOutError as problem:
+        rows = [_without_result(trial, "timed_out", str(problem))]
     except FedleakError as problem:
         rows = [_without_result(trial, "refused", str(problem))]
     except Exception as problem:
