@@ -102,6 +102,9 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
         raise RefusedError(f"kind={kind!r}: choose one of {', '.join(k[:-1] for k in ALL)}{did_you_mean(plural, ALL)}")
     entry = describe(plural, name)
     part = None if plural == "tables" else lookup(plural, name)
+    if plural == "tables":
+        table = load_table(name)
+        entry |= {"metrics": table.metrics, "panels": list(table.panels), "notes": table.notes.strip()}
     if plural == "datasets":
         from fedleak.data import DataSpec, PublicSpec
 
@@ -112,13 +115,13 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
     if as_json:
         print_json(entry)
         return 0
-    if plural in ("attacks", "defenses", "protocols", "models") and part is not None:
-        say(f"{name}\n\n{inspect.getdoc(part)}")
+    described = plural in ("attacks", "defenses", "protocols", "models") and part is not None
+    say(f"{name}\n\n{inspect.getdoc(part) if described else entry.get('summary', entry.get('title'))}\n")
     for key, value in entry.items():
-        if key not in ("parameters", "name", "summary"):
+        if key not in ("parameters", "name", "summary", "title") and value:
             say(f"{key}: {_cell(value)}")
     for key, value in entry.get("parameters", {}).items():
         default = f" = {value['default']!r}" if "default" in value else " (required)"
-        described = f": {value['description']}" if "description" in value else ""
-        say(f"  {key}{default}  [{in_words(value)}]{described}")
+        meaning = f": {value['description']}" if "description" in value else ""
+        say(f"  {key}{default}  [{in_words(value)}]{meaning}")
     return 0

@@ -50,7 +50,9 @@ class Directed(Empirical):
     scope: Literal["dataset", "example"] = Field(
         default="dataset", description="one class for the whole public set, or one for each example"
     )
-    a: float = Field(default=2.0, ge=1, description="norm of the change of the gradient; inf: its largest entry")
+    a: float = Field(
+        default=2.0, ge=1, allow_inf_nan=True, description="norm of the change of the gradient; inf: its largest entry"
+    )
     b: float = Field(default=1.0, ge=1, description="norm of the perturbation, for clip = 'dataset'")
     clip: Literal["none", "example", "dataset"] = Field(
         default="none", description="scale the perturbation down to norm gamma: of each prediction, or of all together"
