@@ -100,6 +100,12 @@ def test_unknown_parameters_are_refused_and_values_are_frozen(kind: str, name: s
             setattr(part, field, None)
 
 
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_what_users_read_cites_papers_by_their_titles(kind: str, name: str) -> None:
+    part = KINDS[kind][name]
+    assert ".txt" not in getattr(part, "paper", "") + (inspect.getdoc(part) or "")
+
+
 @pytest.mark.parametrize(("kind", "name"), [e for e in EVERY if e[0] != "models"])
 def test_docstrings_say_what_is_seen_needed_and_guaranteed(kind: str, name: str) -> None:
     text = inspect.getdoc(KINDS[kind][name]) or ""

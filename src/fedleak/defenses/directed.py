@@ -38,7 +38,9 @@ class Directed(Empirical):
         1.25 / delta is meant, and bounds no sensitivity; which class is noised depends on the data.
     """
 
-    paper: ClassVar[str] = "adamsa.txt, section 4, algorithm 2"
+    paper: ClassVar[str] = (
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, section 4, algorithm 2"
+    )
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
     uses: ClassVar[tuple[str, ...]] = ("network", "previous", "public")
