@@ -41,7 +41,7 @@ class PLICNN:
 
 @component
 class AdaMSACNN:
-    """The CNNs of AdaMSA's paper (table 5): for each width a 3x3 convolution, ReLU and max pooling; then one linear layer.
+    """The CNNs of AdaMSA's paper (table 5): for each width a 3x3 convolution, ReLU, max pooling; then one linear layer.
 
     The paper gives layers and widths only; padding 1 and pooling 2 are our choice. The widths are those of FedMD's
     published code, which also normalises batches after every convolution and drops a share of its outputs (`norm`,
