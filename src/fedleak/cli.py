@@ -1,7 +1,8 @@
 """The command line. Every command is a thin layer over the library; torch is imported only when it is needed.
 
-Exit codes: 0 fine; 1 a trial failed or the program broke; 2 bad usage or bad input; 3 a gate was crossed.
-With --json exactly one JSON document goes to stdout; everything else goes to stderr.
+Exit codes: 0 fine; 1 a trial failed or the program broke; 2 bad usage or bad input; 3 a gate was crossed (and 130,
+as everywhere, where Ctrl-C stopped it). With --json exactly one JSON document goes to stdout, also where something went
+wrong; everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -242,18 +243,9 @@ def bench(
 
 def main() -> None:
     """Entry point: a user's mistake is one message and exit code 2, never a traceback."""
-    from fedleak.errors import FedleakError
+    from fedleak.commands.ending import ending
 
-    try:
-        app()
-    except FedleakError as problem:
-        print(f"fedleak: {problem}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("fedleak: stopped; what was finished is kept, run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(1)
+    sys.exit(ending(app, sys.argv[1:]))
 
 
 if __name__ == "__main__":

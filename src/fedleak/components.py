@@ -10,6 +10,7 @@ preset supplies the defaults and explicit values win:
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
@@ -25,10 +26,10 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def component(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen, keyword-only, validated dataclass that rejects unknown fields."""
-    made = pydantic_dataclass(
-        cls, frozen=True, kw_only=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    )
+    """Class decorator: a frozen, keyword-only, validated dataclass that rejects unknown fields, and numbers that are
+    none: a field that has a use for infinity says so (`allow_inf_nan=True`)."""
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
+    made = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
     return cast(type[T], made)
 
 
@@ -78,5 +79,6 @@ def parameters(cls: type) -> dict[str, dict[str, Any]]:
 
 
 def resolved(instance: Any) -> dict[str, Any]:
-    """All field values as plain JSON-able data."""
-    return cast(dict[str, Any], pydantic.TypeAdapter(type(instance)).dump_python(instance, mode="json"))
+    """All field values as plain JSON-able data. JSON has no infinity: the word for it is read back as the number."""
+    plain = cast(dict[str, Any], pydantic.TypeAdapter(type(instance)).dump_python(instance, mode="json"))
+    return {name: "inf" if value == math.inf else value for name, value in plain.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,7 +16,18 @@ from typing import Any
 
 from fedleak.errors import RefusedError
 
-__all__ = ["canonical", "digest", "keeping_in", "kept_in", "locked", "one_at_a_time", "replace_file", "replace_folder"]
+__all__ = [
+    "canonical",
+    "digest",
+    "disk_is_full",
+    "keeping_in",
+    "kept_in",
+    "locked",
+    "make_room_for",
+    "one_at_a_time",
+    "replace_file",
+    "replace_folder",
+]
 
 _KEPT: ContextVar[Path | None] = ContextVar("kept", default=None)
 
@@ -28,6 +40,12 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """sha256 of bytes, or of a value's canonical JSON."""
     return hashlib.sha256(value if isinstance(value, bytes) else canonical(value)).hexdigest()
+
+
+def disk_is_full(problem: BaseException) -> bool:
+    """Whether the machine could not store something, whoever asked."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return isinstance(problem, OSError) and problem.errno in full
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -45,6 +63,19 @@ def replace_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+def make_room_for(path: Path, option: str) -> None:
+    """Make the folder of a file that is written at the end of long work, and refuse now what cannot be written then."""
+    problem = "it is a folder" if path.is_dir() else ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path.parent, os.W_OK):
+            problem = "its folder is not yours to write to"
+    except OSError as error:
+        problem = str(error.strerror)
+    if problem:
+        raise RefusedError(f"{option} {path}: cannot be written ({problem}); give the name of a new file")
 
 
 @contextlib.contextmanager

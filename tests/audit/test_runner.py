@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -178,6 +179,29 @@ def test_a_trial_that_takes_too_long_is_a_row_and_is_tried_again(tmp_path: Path)
     later = run(tmp_path, {**tables, "time_limit": 3600})
     assert [row.status for row in later] == ["ok"] * 4
     assert {row.trial for row in later} == {row.trial for row in rows}, "the limit is no part of what a trial is"
+
+
+def test_a_row_names_no_path_and_a_full_disk_is_no_failed_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]}
+
+    def failing(problem: OSError) -> Any:
+        def broken(*_: Any, **__: Any) -> None:
+            raise problem
+
+        return broken
+
+    with monkeypatch.context() as patched:
+        closed = PermissionError(errno.EACCES, "Permission denied", "/home/somebody/weights")
+        patched.setattr("fedleak.audit.work.attack_transcript", failing(closed))
+        failed = [row for row in run(tmp_path, tables) if row.status == "failed"]
+        assert failed[0].reason.startswith("PermissionError: Permission denied (")
+        assert "somebody" not in failed[0].line()
+        patched.setattr("fedleak.audit.work.attack_transcript", failing(OSError(errno.ENOSPC, "No space left")))
+        with pytest.raises(OSError, match="No space left"):
+            run(tmp_path, tables)
+    assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4, "what was finished is kept, the rest goes on"
 
 
 def test_the_attack_gives_the_same_bits_when_the_truth_is_gone(tmp_path: Path) -> None:

@@ -86,8 +86,11 @@ def test_arrays_that_do_not_fit_are_refused_with_the_reason(
 
 
 def test_an_object_array_is_never_unpickled(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a \.npz archive of plain arrays.*allow_pickle=False"):
+    with pytest.raises(DataError, match=r"a \.npz archive of plain arrays.*pickled objects; get"):
         read_dataset("npz", save(tmp_path, x=np.array([{}, {}], dtype=object), y=Y[:2]))
+    (tmp_path / "own.npz").write_bytes(b"of another kind altogether")
+    with pytest.raises(DataError, match=r"something else, or pickled objects; get the file again"):
+        read_dataset("npz", Request(tmp_path, path="own.npz"))
 
 
 @settings(max_examples=80, deadline=None)

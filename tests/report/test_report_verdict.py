@@ -194,3 +194,36 @@ def test_cost_is_paired_by_seed_and_test_image(make_row: Make, make_utility: Mak
     assert free.cost is None
     assert clipped.cost is not None
     assert clipped.cost.mean == pytest.approx(1 / 8)
+
+
+def structured(make_row: Make, ssim: Sequence[float], **where: object) -> list[Row]:
+    """Nothing above the threshold, but so much of the structure; a guess gets 0.4 of it."""
+    return [
+        make_row(
+            {"client": f"client-{c}", **where},
+            {"psnr": [14.0], "recovered": [0.0], "ssim": [value]},
+            baselines={"mean_image": {"psnr": [17.0], "recovered": [0.0], "ssim": [0.4]}},
+            granted=("samples",),
+        )
+        for c, value in enumerate(ssim)
+    ]
+
+
+def test_a_defense_that_leaves_the_faces_recognisable_is_not_simply_said_to_stop(make_row: Make) -> None:
+    """PSNR counts nothing above the threshold, and yet every image has more structure than a guess."""
+    rows = [*victims(make_row, 10, 10), *structured(make_row, [0.55, 0.6, 0.65] * 3, defense="sparsify(fraction=0.9)")]
+    assert (
+        verdict_of(rows)
+        .sentences[1]
+        .endswith(
+            "What dlm_plus still gets is more like the originals than a guess (SSIM 0.60 against 0.40): "
+            "look at the pictures before you call that safe."
+        )
+    )
+    deployed = verdict_of(rows, "sparsify(fraction=0.9)").deployed[0][1]
+    assert "SSIM 0.60 against 0.40" in deployed
+
+
+def test_structure_that_a_guess_has_too_is_not_mentioned(make_row: Make) -> None:
+    rows = [*victims(make_row, 10, 10), *structured(make_row, [0.2, 0.41, 0.7] * 3, defense="sparsify(fraction=0.9)")]
+    assert "SSIM" not in verdict_of(rows).sentences[1]

@@ -6,6 +6,8 @@ import pytest
 
 from fedleak.metrics.intervals import Interval
 from fedleak.report.words import (
+    HEADINGS,
+    MEANINGS,
     between,
     knowledge,
     metric_unit,
@@ -75,3 +77,7 @@ def test_a_preset_is_named_where_another_stands_beside_it() -> None:
     assert recipe(one, [one, third]) == "a"
     assert recipe(one, [one, other, third]) == "a · preset = p"
     assert recipe({**third, "attack.tau": 3}, [third]) == "b · attack.tau = 3"
+
+
+def test_every_column_of_the_numbers_is_explained() -> None:
+    assert set(MEANINGS) == set(HEADINGS) - {"utility"}, "test accuracy has a section of its own, which explains it"

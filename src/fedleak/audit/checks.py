@@ -95,12 +95,13 @@ def _named(given: dict[str, Any], kind: str, path: str, found: Findings) -> tupl
 
 def build_point_parts(
     tables: Mapping[str, Any], found: Findings, *, own_model: bool
-) -> tuple[Any, tuple[str, dict[str, Any]], tuple[str, Any]] | None:
-    """(data spec, (model name, its arguments), (protocol name, protocol)), or None with the problems noted."""
+) -> tuple[Any, tuple[str, dict[str, Any]], tuple[str, Any] | None]:
+    """(data spec, (model name, its arguments), (protocol name, protocol)). What has a problem is noted, and None (of a
+    model, the name alone)."""
     from fedleak.data import DataSpec
 
     data: Any = None
-    model: tuple[str, dict[str, Any]] | None = None
+    model: tuple[str, dict[str, Any]] = ("", {})
     protocol: tuple[str, Any] | None = None
     if (given := _table(tables, "data", found)) is not None:
         name = given.get("name")
@@ -113,20 +114,17 @@ def build_point_parts(
     if (given := _table(tables, "model", found)) is not None:
         name = given.get("name")
         if isinstance(name, str) and (own_model or ":" in name):
-            extra = sorted(set(given) - {"name"})
-            for key in extra:
+            for key in sorted(set(given) - {"name"}):
                 found.add(f"model.{key}", "a module of your own takes no arguments here; bind them in the factory")
-            model = (name, {}) if not extra else None
+            model = (name, {})
         elif (named := _named(given, "models", "model", found)) is not None:
             made = build(named[1], given, "model", found)
-            model = None if made is None else (named[0], resolved(made))
+            model = (named[0], {} if made is None else resolved(made))
     if (given := _table(tables, "protocol", found)) is not None and (
         named := _named(given, "protocols", "protocol", found)
     ) is not None:
         made = build(named[1], given, "protocol", found)
         protocol = None if made is None else (named[0], made)
-    if data is None or model is None or protocol is None:
-        return None
     return data, model, protocol
 
 

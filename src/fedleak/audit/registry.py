@@ -1,11 +1,13 @@
 """Every component fedleak knows, by kind and name: one literal dict per kind, plus installed plug-ins.
 
-A third party adds a component with an entry point in the group "fedleak.attacks" (or defenses, protocols, ...).
+A third party adds a component with an entry point in the group "fedleak.attacks" (or defenses, protocols, ...). One
+that cannot be used is named on stderr and left out: somebody else's broken package must not stop an audit.
 """
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
@@ -26,13 +28,38 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 
 
+DECLARED = {
+    "attacks": ("paper", "reads", "needs", "needs_from_weights", "yields", "revision"),
+    "defenses": ("stage", "revision"),
+    "protocols": ("sends", "revision"),
+}
+"""What a component of each kind says about itself."""
+
+
 @cache
 def registry(kind: str) -> Mapping[str, Any]:
     """Name to component. Torch is imported here at the latest, so ask only when you need it."""
     module, name = KINDS[kind]
     built_in: dict[str, Any] = getattr(import_module(module), name)
-    plugged = {point.name: point.load() for point in entry_points(group=f"fedleak.{kind}")}
-    return {**plugged, **built_in}  # a plug-in never replaces what fedleak ships
+    return {**_plugged(kind, built_in), **built_in}
+
+
+def _plugged(kind: str, built_in: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for point in entry_points(group=f"fedleak.{kind}"):
+        try:
+            part = point.load()
+            lacks = [name for name in DECLARED.get(kind, ()) if not hasattr(part, name)]
+            problem = f"does not declare {', '.join(lacks)}" if lacks else ""
+        except Exception as error:  # whatever its import does
+            problem = f"cannot be imported ({type(error).__name__}: {error})"
+        if point.name in built_in:
+            problem = "has the name of one that fedleak ships, which is used"
+        if problem:
+            print(f"fedleak: plug-in {point.name!r} ({point.value}) left out: {problem}", file=sys.stderr)
+        else:
+            found[point.name] = part
+    return found
 
 
 def lookup(kind: str, name: str) -> Any:
@@ -44,8 +71,9 @@ def lookup(kind: str, name: str) -> Any:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """'; did you mean ...?' where something is close, else nothing."""
-    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    names = {str(name).casefold(): str(name) for name in known}
+    close = difflib.get_close_matches(str(word).casefold(), names, n=1, cutoff=0.5)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def load_code(target: str, allow: bool) -> Callable[[], Any]:
@@ -55,8 +83,6 @@ def load_code(target: str, allow: bool) -> Callable[[], Any]:
         raise RefusedError(f"model={target!r}: not of the form module:factory")
     if not allow:
         raise RefusedError(f"model={target!r}: would run your code; add --allow-code if that is what you want")
-    import sys
-
     if "" not in sys.path:
         sys.path.insert(0, "")  # a console script does not see the folder it was started in
     try:

@@ -5,8 +5,9 @@ TOML text ──read──► plain tables ──[sweep]──► one set of tab
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -133,7 +134,7 @@ def read_spec(
         except OSError as problem:
             raise RefusedError(f"spec={source}: cannot be read ({problem.strerror})") from None
     try:
-        tables = tomllib.loads(content.decode("utf-8"))
+        tables = tomllib.loads(content.decode("utf-8-sig"))  # some editors begin UTF-8 with a mark
     except UnicodeDecodeError as problem:
         raise SpecError([Problem("", f"not UTF-8 text (byte {problem.start}); save the file as UTF-8")]) from None
     except tomllib.TOMLDecodeError as problem:
@@ -170,15 +171,18 @@ def make_spec(
         found.add("time_limit", f"must be a number of seconds above 0, found {time_limit!r}")
     points: list[Point] = []
     first: list[Point] = []
+    labels: set[str] = set()
     for case in _cases(tables, found):
         own: list[Point] = []
         for where, point_tables in expand(case, found):
-            point = _point(point_tables, where, found, allow_code=allow_code, model=model)
+            arms = tuple(Arm(*made) for made in build_arms(point_tables.get("defenses", []), found))
+            labels |= {arm.label for arm in arms}
+            point = _point(point_tables, where, arms, found, allow_code=allow_code, model=model)
             if point is not None:
                 own.append(point)
         _every_attack_has_a_use(case, own, found)
         first, points = first or own, [*points, *own]
-    deployed = _deployed(tables.get("deployment"), points, found)
+    deployed = _deployed(tables.get("deployment"), labels, found)
     found.raise_if_any()
     resolved_tables = resolved_spec(tables, first, metrics, seeds)
     return Spec(resolved_tables, tuple(points), metrics, seeds, threshold, time_limit, deployed)
@@ -217,7 +221,7 @@ def _number(tables: Mapping[str, Any], key: str, rule: str, found: Findings) -> 
     given = tables.get(key)
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         found.add(key, f"must be {rule}, found {given!r}")
         return None
     return float(given)
@@ -234,26 +238,27 @@ def _seeds(given: Any, found: Findings) -> tuple[int, ...]:
 def _point(
     tables: Mapping[str, Any],
     where: Mapping[str, Any],
+    arms: tuple[Arm, ...],
     found: Findings,
     *,
     allow_code: bool,
     model: Callable[[], Any] | None,
 ) -> Point | None:
-    parts = build_point_parts(tables, found, own_model=model is not None)
-    arms = tuple(Arm(*made) for made in build_arms(tables.get("defenses", []), found))
+    """None where the protocol is not known. A point whose data or model has a problem is checked all the same, so that
+    all problems come at once; it never runs."""
+    data, (model_name, model_arguments), named = build_point_parts(tables, found, own_model=model is not None)
     attacks = tuple(AttackChoice(*made) for made in build_attacks(tables.get("attacks", []), found))
-    if parts is None:
-        return None
-    data, (model_name, model_arguments), (protocol_name, protocol) = parts
-    for arm in arms:
-        check_defenses(arm.names, arm.defenses, protocol_name, protocol.sends, found)
     factory = model
     if factory is None and ":" in model_name:
         try:
             factory = load_code(model_name, allow_code)
         except RefusedError as problem:
             found.add("model.name", str(problem))
-            return None
+    if named is None:
+        return None
+    protocol_name, protocol = named
+    for arm in arms:
+        check_defenses(arm.names, arm.defenses, protocol_name, protocol.sends, found)
     spec = ModelSpec(model_name, model_arguments, factory)
     readable = tuple(
         choice
@@ -294,14 +299,13 @@ def _every_attack_has_a_use(tables: Mapping[str, Any], points: Sequence[Point], 
             )
 
 
-def _deployed(given: Any, points: Sequence[Point], found: Findings) -> str | None:
+def _deployed(given: Any, labels: Iterable[str], found: Findings) -> str | None:
     if given is None:
         return None
     arm = given.get("arm") if isinstance(given, Mapping) else None
     if not isinstance(arm, str) or set(given) != {"arm"}:
         found.add("deployment", f'must be a table with the one key arm = "...", found {given!r}')
         return None
-    labels = sorted({a.label for point in points for a in point.arms})
-    if labels and arm not in labels:
-        found.add("deployment.arm", f"no arm {arm!r}{did_you_mean(arm, labels)}; the arms are {', '.join(labels)}")
+    if (known := sorted(labels)) and arm not in known:
+        found.add("deployment.arm", f"no arm {arm!r}{did_you_mean(arm, known)}; the arms are {', '.join(known)}")
     return arm

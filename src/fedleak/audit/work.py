@@ -31,7 +31,7 @@ from fedleak.data import load
 from fedleak.defenses import chain
 from fedleak.errors import FedleakError
 from fedleak.federation import Problem
-from fedleak.files import keeping_in, replace_folder
+from fedleak.files import disk_is_full, keeping_in, replace_folder
 from fedleak.learning.memory import ran_out_of_memory
 from fedleak.metrics import Judged, judge, utility
 from fedleak.metrics.registry import NotAvailable
@@ -120,11 +120,14 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
     except FedleakError as problem:
         rows = [_without_result(trial, "refused", str(problem))]
     except Exception as problem:
+        if disk_is_full(problem):
+            raise  # no fault of the trial: the run stops, and goes on from here when there is room
         if ran_out_of_memory(problem):
             rows = [_without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
         else:
             where = traceback.extract_tb(problem.__traceback__)[-1]
-            reason = f"{type(problem).__name__}: {problem} ({Path(where.filename).name}:{where.lineno})"
+            said = problem.strerror if isinstance(problem, OSError) else problem  # its text would hold a path
+            reason = f"{type(problem).__name__}: {said} ({Path(where.filename).name}:{where.lineno})"
             rows = [_without_result(trial, "failed", reason)]
     finished = datetime.now(UTC)
     seconds = round(time.monotonic() - clock, 3)

@@ -114,9 +114,9 @@ def attack_command(
             rows = _with_confidence(rows, compared(found, empty), RunFolder(out))  # type: ignore[arg-type]
         RunFolder(out).write_rows(rows)
         files = [write_pictures(finding, out / "pictures"), write_models(finding, out / "models")]
+    _tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
     if as_json:
         print_json(rows_document(rows))
-    _tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
     return 0
 
 

@@ -11,9 +11,10 @@ from fedleak.audit.rows import Row
 from fedleak.audit.runner import run_audit
 from fedleak.audit.spec import read_spec
 from fedleak.audit.toml import parse_assignment
-from fedleak.commands.gate import check_gates, gated, parse_gate, write_junit
+from fedleak.commands.gate import better_low, check_gates, gated, parse_gate, write_junit
 from fedleak.commands.output import print_json, rows_document, say, warn
 from fedleak.data import data_root
+from fedleak.files import make_room_for
 from fedleak.report import build_report
 from fedleak.report.terminal import summary_table
 
@@ -41,6 +42,11 @@ def audit_command(
         assignments.append(("seeds", [seed]))
     spec = read_spec(source, assignments, allow_code=allow_code)
     limits = [parse_gate(text, spec.metrics) for text in gates]
+    for limit in limits:
+        if better_low(limit.metric):
+            warn(f"--fail-above {limit.metric}: attacks want it low, so this fires where they fail")
+    if junit is not None:
+        make_room_for(junit, "--junit")
     out = out or Path("runs") / ("default" if source is None else source.stem)
     rows = run_audit(
         spec,
@@ -56,12 +62,13 @@ def audit_command(
     crossings, unmeasured = check_gates(held, limits)
     if junit is not None:
         write_junit(junit, held, crossings)
-    if as_json:
-        print_json(rows_document(rows))
     if not (quiet and as_json):
         say(summary_table(rows), as_json)
         say(f"report: {page}", as_json)
-    return _exit_code(rows, crossings, unmeasured)
+    code = _exit_code(rows, crossings, unmeasured)
+    if as_json:
+        print_json(rows_document(rows))
+    return code
 
 
 def _exit_code(rows: Sequence[Row], crossings: Sequence[object], unmeasured: Sequence[object]) -> int:

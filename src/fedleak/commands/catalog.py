@@ -8,7 +8,7 @@ from typing import Any
 
 from fedleak.audit.registry import KINDS, did_you_mean, lookup, registry
 from fedleak.audit.spec import default_spec_text
-from fedleak.commands.output import print_json, say
+from fedleak.commands.output import is_narrow, print_json, say
 from fedleak.commands.rules import in_words
 from fedleak.components import parameters
 from fedleak.errors import RefusedError
@@ -17,6 +17,10 @@ from fedleak.reproduction import load_table, table_names
 __all__ = ["describe", "list_command", "show_command"]
 
 ALL = (*KINDS, "tables")
+
+
+FEW = {"attacks": 3, "datasets": 2, "tables": 2}
+"""So many columns on a narrow terminal, where more would be a few letters wide; `fedleak show` has the others."""
 
 
 def _summary(component: Any) -> str:
@@ -66,10 +70,11 @@ def list_command(kind: str | None, *, as_json: bool) -> int:
 
     for each in kinds:
         table = Table(title=each, title_justify="left", show_header=True, expand=False)
-        for column in _columns(each):
-            table.add_column(column, overflow="fold")
+        columns = _columns(each)[: FEW.get(each) if is_narrow() else None]
+        for column in columns:
+            table.add_column(column, overflow="fold", no_wrap=column == "name")
         for entry in entries[each]:
-            table.add_row(*(_cell(entry.get(column, "")) for column in _columns(each)))
+            table.add_row(*(_cell(entry.get(column, "")) for column in columns))
         say(table)
     return 0
 
@@ -102,6 +107,9 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
         raise RefusedError(f"kind={kind!r}: choose one of {', '.join(k[:-1] for k in ALL)}{did_you_mean(plural, ALL)}")
     entry = describe(plural, name)
     part = None if plural == "tables" else lookup(plural, name)
+    if plural == "tables":
+        table = load_table(name)
+        entry |= {"metrics": table.metrics, "panels": list(table.panels), "notes": table.notes.strip()}
     if plural == "datasets":
         from fedleak.data import DataSpec, PublicSpec
 
@@ -112,13 +120,13 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
     if as_json:
         print_json(entry)
         return 0
-    if plural in ("attacks", "defenses", "protocols", "models") and part is not None:
-        say(f"{name}\n\n{inspect.getdoc(part)}")
+    described = plural in ("attacks", "defenses", "protocols", "models") and part is not None
+    say(f"{name}\n\n{inspect.getdoc(part) if described else entry.get('summary', entry.get('title'))}\n")
     for key, value in entry.items():
-        if key not in ("parameters", "name", "summary"):
+        if key not in ("parameters", "name", "summary", "title") and value:
             say(f"{key}: {_cell(value)}")
     for key, value in entry.get("parameters", {}).items():
         default = f" = {value['default']!r}" if "default" in value else " (required)"
-        described = f": {value['description']}" if "description" in value else ""
-        say(f"  {key}{default}  [{in_words(value)}]{described}")
+        meaning = f": {value['description']}" if "description" in value else ""
+        say(f"  {key}{default}  [{in_words(value)}]{meaning}")
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedleak.audit.spec import read_spec
 from fedleak.audit.toml import parse_assignment
 from fedleak.commands.output import print_json, say, warn
-from fedleak.errors import SpecError
+from fedleak.errors import FedleakError, Problem, SpecError
 
 __all__ = ["check_command"]
 
@@ -16,11 +16,11 @@ __all__ = ["check_command"]
 def check_command(source: Path, *, changes: Sequence[str], allow_code: bool, as_json: bool) -> int:
     try:
         spec = read_spec(source, [parse_assignment(text) for text in changes], allow_code=allow_code)
-    except SpecError as problem:
-        if as_json:
-            found = [{"path": p.path, "message": p.message} for p in problem.problems]
-            print_json({"ok": False, "problems": found})
+    except FedleakError as problem:
+        listed = problem.problems if isinstance(problem, SpecError) else [Problem("", str(problem))]
         warn(str(problem))
+        if as_json:
+            print_json({"ok": False, "problems": [{"path": p.path, "message": p.message} for p in listed]})
         return 2
     arms = {arm.label for point in spec.points for arm in point.arms}
     attacks = sum(len(point.attacks) * len(point.arms) for point in spec.points) * len(spec.seeds)

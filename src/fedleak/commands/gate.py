@@ -13,7 +13,7 @@ from fedleak.audit.rows import UTILITY, Row
 from fedleak.errors import RefusedError
 from fedleak.files import replace_file
 
-__all__ = ["Crossing", "Gate", "check_gates", "gated", "parse_gate", "write_junit"]
+__all__ = ["Crossing", "Gate", "better_low", "check_gates", "gated", "parse_gate", "write_junit"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ def parse_gate(text: str, metrics: Sequence[str]) -> Gate:
     return Gate(name, limit)
 
 
+def better_low(metric: str) -> bool:
+    """Whether an attack is the better the lower this is: a gate above it fires where nothing leaks."""
+    return bool(registry("metrics")[metric].better == "lower")
+
+
 def gated(rows: Sequence[Row], deployed: str | None) -> list[Row]:
     """The rows a gate looks at: those of the deployed arm where the specification names one, else all."""
     return [row for row in rows if deployed is None or row.where.get("defense") == deployed]
@@ -72,7 +77,7 @@ def check_gates(rows: Sequence[Row], gates: Sequence[Gate]) -> tuple[list[Crossi
 
 
 def write_junit(path: Path, rows: Sequence[Row], crossings: Sequence[Crossing]) -> None:
-    """One test case a row: failed where it crossed a gate, an error where it gave no result."""
+    """One test case a row: failed where it crossed a gate, an error where it broke, skipped where it was refused."""
     crossed = {id(crossing.row): crossing for crossing in crossings}
     broken = [row for row in rows if row.status in ("failed", "out_of_memory", "timed_out")]
     suite = ElementTree.Element(
@@ -81,6 +86,7 @@ def write_junit(path: Path, rows: Sequence[Row], crossings: Sequence[Crossing]) 
         tests=str(len(rows)),
         failures=str(len(crossed)),
         errors=str(len(broken)),
+        skipped=str(sum(row.status == "refused" for row in rows)),
     )
     for row in rows:
         kind = "utility" if row.where.get("attack") == UTILITY else str(row.where.get("attack"))
@@ -91,4 +97,6 @@ def write_junit(path: Path, rows: Sequence[Row], crossings: Sequence[Crossing]) 
             ElementTree.SubElement(case, "failure", message=str(crossed[id(row)]))
         elif row in broken:
             ElementTree.SubElement(case, "error", message=row.reason)
+        elif row.status == "refused":
+            ElementTree.SubElement(case, "skipped", message=row.reason)
     replace_file(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedleak.audit.rows import SCHEMA, Row
 
-__all__ = ["print_json", "rows_document", "say", "warn"]
+__all__ = ["is_narrow", "print_json", "rows_document", "say", "warn"]
 
 
 def print_json(document: Any) -> None:
@@ -30,6 +30,13 @@ def say(text: Any, as_json: bool = False) -> None:
     # A pipe has no width: do not cut a table at 80 columns there.
     console = Console(file=stream, width=None if stream.isatty() else 160)
     console.print(text, highlight=False, markup=False, soft_wrap=isinstance(text, str))
+
+
+def is_narrow() -> bool:
+    """Whether a person reads this on a terminal that has no room for a wide table."""
+    from rich.console import Console
+
+    return sys.stdout.isatty() and Console(file=sys.stdout).width < 100
 
 
 def warn(text: str) -> None:

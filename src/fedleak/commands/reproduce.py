@@ -71,7 +71,7 @@ def reproduce_command(
             if len(parts) == 1:
                 raise
             absent.append({"where": table.renamed({"panel": panel}), "reason": " ".join(str(problem).split())})
-            display.note(str(problem).splitlines()[0])
+            display.note(str(problem))
             continue
         folders.append(folder)
         factors.update(loss_factors(spec))
@@ -85,15 +85,15 @@ def reproduce_command(
     found += compared(name, table, rows, evidence)
     failed = [*absent, *failed]
     drawn = draw_figures(table, found, rows, evidence, out)
-    if as_json:
-        print_json({"table": name, "scale": scale, "cells": [c.as_json() for c in found], "failed": failed})
-    else:
+    if not as_json:
         _print(name, table, scale, found)
         say(f"rows and report: {', '.join(map(str, folders))}")
         if drawn:
             say(f"figures: {', '.join(map(str, drawn))}")
     for entry in failed:
         warn(f"no cell for {entry['where']}{' ' + entry['metric'] if 'metric' in entry else ''}: {entry['reason']}")
+    if as_json:
+        print_json({"table": name, "scale": scale, "cells": [c.as_json() for c in found], "failed": failed})
     return 1 if any(row.status in ("failed", "out_of_memory", "timed_out") for row in rows) else 0
 
 
@@ -115,7 +115,7 @@ def _run(
     except DataError as problem:
         if instead is None:
             raise
-        display.note(str(problem).splitlines()[0])
+        display.note(str(problem))
         display.note(f"using {instead['data']['name']} instead; the published numbers do not apply to it")
         return attempt(instead)
 

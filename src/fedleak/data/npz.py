@@ -58,7 +58,9 @@ def _arrays(file: Path) -> dict[str, npt.NDArray[np.generic]]:
         with loaded as archive:
             return {key: archive[key] for key in wanted if key in archive.files}
     except UNREADABLE as error:
-        raise damaged(file, "a .npz archive of plain arrays", f"{error}") from error
+        # numpy takes all that it does not know for a pickle, and advises to load it unsafely.
+        found = "something else, or pickled objects" if "pickle" in str(error) else f"{error}"
+        raise damaged(file, "a .npz archive of plain arrays", found) from error
 
 
 def _part(

@@ -38,7 +38,9 @@ class Directed(Empirical):
         1.25 / delta is meant, and bounds no sensitivity; which class is noised depends on the data.
     """
 
-    paper: ClassVar[str] = "adamsa.txt, section 4, algorithm 2"
+    paper: ClassVar[str] = (
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, section 4, algorithm 2"
+    )
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
     uses: ClassVar[tuple[str, ...]] = ("network", "previous", "public")
@@ -50,7 +52,9 @@ class Directed(Empirical):
     scope: Literal["dataset", "example"] = Field(
         default="dataset", description="one class for the whole public set, or one for each example"
     )
-    a: float = Field(default=2.0, ge=1, description="norm of the change of the gradient; inf: its largest entry")
+    a: float = Field(
+        default=2.0, ge=1, allow_inf_nan=True, description="norm of the change of the gradient; inf: its largest entry"
+    )
     b: float = Field(default=1.0, ge=1, description="norm of the perturbation, for clip = 'dataset'")
     clip: Literal["none", "example", "dataset"] = Field(
         default="none", description="scale the perturbation down to norm gamma: of each prediction, or of all together"

@@ -120,10 +120,10 @@ class Gaussian(OnWeights):
     Needs: nothing; a clip before it for a proof.
     Guarantees: behind a clip of norm C, client-level (epsilon, delta) by the analytic Gaussian mechanism with
         sensitivity 2C (replace one) or C (add or remove one), composed exactly over the rounds. On probabilities (DP-G
-        of adamsa.txt) without a clip too: n predictions move by at most sqrt(2n). Else none.
+        of AdaMSA's paper) without a clip too: n predictions move by at most sqrt(2n). Else none.
     """
 
-    paper: ClassVar[str] = "dlm.txt, section 5.4; Balle and Wang 2018"
+    paper: ClassVar[str] = "Deep Leakage from Model in Federated Learning, section 5.4; Balle and Wang 2018"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = stage_of_choice("message")
     sigma: float | None = Field(
@@ -178,10 +178,10 @@ class Laplace(OnWeights):
     Needs: nothing; a clip before it for a proof.
     Guarantees: behind a clip of norm C, client-level (epsilon, 0) from the L1 sensitivity sqrt(d) 2C of d numbers
         (replace one; sqrt(d) C for add or remove one), basic composition over the rounds. On probabilities (DP-L of
-        adamsa.txt) without a clip too: n predictions move by at most 2n. Else none.
+        AdaMSA's paper) without a clip too: n predictions move by at most 2n. Else none.
     """
 
-    paper: ClassVar[str] = "dlm.txt, section 5.4; Dwork et al. 2006"
+    paper: ClassVar[str] = "Deep Leakage from Model in Federated Learning, section 5.4; Dwork et al. 2006"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = stage_of_choice("message")
     scale: float | None = Field(

@@ -25,7 +25,10 @@ class OneShot(Empirical):
     Guarantees: nothing proven by itself; noise is released once instead of once a round.
     """
 
-    paper: ClassVar[str] = "adamsa.txt, appendix E.2; Li et al. 2020"
+    paper: ClassVar[str] = (
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, "
+        "appendix E.2; Li et al. 2020"
+    )
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "protocol"
     why: ClassVar[str] = "a single release hides nothing for certain"
@@ -46,7 +49,10 @@ class CrossDomain(Empirical):
     Guarantees: nothing proven; what attacks measure.
     """
 
-    paper: ClassVar[str] = "adamsa.txt, appendix E.2; Lin et al. 2020"
+    paper: ClassVar[str] = (
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, "
+        "appendix E.2; Lin et al. 2020"
+    )
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "protocol"
     uses: ClassVar[tuple[str, ...]] = ("public",)

@@ -30,7 +30,7 @@ class Prune:
     Guarantees: nothing proven; what attacks measure.
     """
 
-    paper: ClassVar[str] = "fedavg_leakage.txt, appendix B; Zhu et al. 2019"
+    paper: ClassVar[str] = "Data Leakage in Federated Averaging, appendix B; Zhu et al. 2019"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = stage_of_choice("gradients")
     fraction: float = Field(ge=0, le=1, description="probability that a number becomes zero")

@@ -30,7 +30,7 @@ class Sparsify:
     Guarantees: nothing proven; what attacks measure.
     """
 
-    paper: ClassVar[str] = "dlm.txt, section 5.4 (model sparsification)"
+    paper: ClassVar[str] = "Deep Leakage from Model in Federated Learning, section 5.4 (model sparsification)"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
     fraction: float = Field(ge=0, lt=1, description="share of the numbers that becomes zero")

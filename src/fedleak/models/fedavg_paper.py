@@ -50,7 +50,7 @@ def _network(widths: tuple[int, ...], hidden: int, init: Init, input_shape: tupl
 class CNNFEMNIST:
     """The FEMNIST network: 338,778 parameters at 1x28x28 and 62 classes."""
 
-    paper: ClassVar[str] = "Dimitrov et al. 2022; fedavg_leakage.txt, section 5"
+    paper: ClassVar[str] = "Dimitrov et al. 2022; Data Leakage in Federated Averaging, section 5"
     revision: ClassVar[int] = 1
     widths: tuple[PositiveInt, PositiveInt] = (32, 64)
     hidden: PositiveInt = 100
@@ -64,7 +64,7 @@ class CNNFEMNIST:
 class CNNCIFAR100:
     """The CIFAR-100 network: 1,734,348 parameters at 3x32x32 and 100 classes."""
 
-    paper: ClassVar[str] = "Dimitrov et al. 2022; fedavg_leakage.txt, section 5"
+    paper: ClassVar[str] = "Dimitrov et al. 2022; Data Leakage in Federated Averaging, section 5"
     revision: ClassVar[int] = 1
     widths: tuple[PositiveInt, PositiveInt] = (64, 128)
     hidden: PositiveInt = 200

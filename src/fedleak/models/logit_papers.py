@@ -18,12 +18,12 @@ __all__ = ["PLICNN", "AdaMSACNN", "AlexNet"]
 
 @component
 class PLICNN:
-    """Server and clients of pli.txt (Code 1): one valid 3x3 convolution, ReLU, max pooling 3, one linear layer.
+    """Server and clients of Breaching FedMD (Code 1): one valid 3x3 convolution, ReLU, max pooling 3, one linear layer.
 
     At 64x64 the linear layer has 32 x 20 x 20 = 12800 inputs, as printed.
     """
 
-    paper: ClassVar[str] = "pli.txt, Code 1"
+    paper: ClassVar[str] = "Takahashi et al. 2023, Breaching FedMD, Code 1"
     revision: ClassVar[int] = 1
     channels: PositiveInt = Field(default=32, description="width of the convolution")
 
@@ -41,7 +41,7 @@ class PLICNN:
 
 @component
 class AdaMSACNN:
-    """The CNNs of adamsa.txt, table 5: for each width a 3x3 convolution, ReLU and max pooling; then one linear layer.
+    """The CNNs of AdaMSA's paper (table 5): for each width a 3x3 convolution, ReLU, max pooling; then one linear layer.
 
     The paper gives layers and widths only; padding 1 and pooling 2 are our choice. The widths are those of FedMD's
     published code, which also normalises batches after every convolution and drops a share of its outputs (`norm`,
@@ -49,7 +49,9 @@ class AdaMSACNN:
     of 0.01 (papers/adamsa/RESULTS.md).
     """
 
-    paper: ClassVar[str] = "adamsa.txt, table 5"
+    paper: ClassVar[str] = (
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, table 5"
+    )
     revision: ClassVar[int] = 1
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)] = Field(
         default=(128, 256), description="channels of each convolution"
@@ -76,7 +78,10 @@ class AlexNet:
     the 11x11 convolution of stride 4 of the original would leave nothing of a 28x28 picture.
     """
 
-    paper: ClassVar[str] = "Krizhevsky et al. 2017; adamsa.txt, table 5"
+    paper: ClassVar[str] = (
+        "Krizhevsky et al. 2017; "
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, table 5"
+    )
     revision: ClassVar[int] = 1
     channels: PositiveInt = Field(default=64, description="width of the first convolution; the others scale with it")
     hidden: PositiveInt = Field(default=4096, description="width of the two hidden linear layers")

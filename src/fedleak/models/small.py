@@ -18,13 +18,13 @@ __all__ = ["CNN", "MLP", "LeNet"]
 
 @component
 class LeNet:
-    """DLG's LeNet (dlm.txt table 4): three 5x5 convolutions of 12 channels with sigmoids, then one linear layer.
+    """DLG's LeNet (DLM's paper, table 4): three 5x5 convolutions of 12 channels with sigmoids, then one linear layer.
 
     All weights and biases are drawn from U(-spread, spread), as the original attack does: sigmoids with wide weights
     keep second derivatives alive.
     """
 
-    paper: ClassVar[str] = "Zhu et al. 2019; dlm.txt, table 4"
+    paper: ClassVar[str] = "Zhu et al. 2019; Deep Leakage from Model in Federated Learning, table 4"
     revision: ClassVar[int] = 1
     channels: PositiveInt = 12
     spread: PositiveFloat = 0.5
@@ -50,9 +50,9 @@ class LeNet:
 
 @component
 class MLP:
-    """The MLP of dlm.txt table 3: flatten, linear, ReLU, linear."""
+    """The MLP of DLM's paper, table 3: flatten, linear, ReLU, linear."""
 
-    paper: ClassVar[str] = "dlm.txt, table 3"
+    paper: ClassVar[str] = "Deep Leakage from Model in Federated Learning, table 3"
     revision: ClassVar[int] = 1
     hidden: PositiveInt = 32
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedleak.report.arms import Arm
 from fedleak.report.charts import kind_title
 from fedleak.report.kinds import KINDS, Kind
-from fedleak.report.levels import Level, level_of
+from fedleak.report.levels import Level, level_of, resembling
 from fedleak.report.sentences import amount
 from fedleak.report.words import percent
 
@@ -62,4 +62,7 @@ def _cell(arms: Sequence[Arm], number: int, kind: Kind) -> Cell | None:
     count = amount(found)
     if kind == "model":
         return Cell(level_of(found), count, f"{attack}{f', victim {percent(victim.mean)}' if victim else ''}")
+    if not found.hits and kind == "images" and (like := resembling(arm.attacks)) is not None:
+        ssim, guess = like.scores["ssim"].mean, like.nulls["ssim"].mean
+        return Cell(level_of(found), count, f"SSIM {ssim:.2f}, a guess {guess:.2f}")
     return Cell(level_of(found), count, attack if found.hits else "")

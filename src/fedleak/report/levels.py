@@ -8,7 +8,7 @@ from typing import Literal
 from fedleak.report.kinds import KINDS
 from fedleak.report.summaries import Summary
 
-__all__ = ["LEVELS", "Level", "above_a_guess", "copied_share", "level_of", "strongest", "worst_first"]
+__all__ = ["LEVELS", "Level", "above_a_guess", "copied_share", "level_of", "resembling", "strongest", "worst_first"]
 
 Level = Literal["severe", "partial", "unrecovered", "unknown"]
 
@@ -43,6 +43,20 @@ def above_a_guess(found: Summary) -> bool:
     guess = found.success_null.mean if found.success_null is not None else 0.0
     sure = found.success.low > guess or found.kind not in ("classes", "model")
     return found.success.mean > guess and sure
+
+
+def resembling(attacks: Iterable[Summary]) -> Summary | None:
+    """The attack whose images are most like the originals, where even the low end of its SSIM lies above a guess's.
+
+    A threshold of PSNR does not count them, and an eye may still recognise them. None where there is no such attack.
+    """
+
+    def surely(found: Summary) -> bool:
+        ssim, guess = found.scores.get("ssim"), found.nulls.get("ssim")
+        known = ssim is not None and guess is not None and not ssim.degenerate
+        return known and found.kind == "images" and ssim.low > guess.mean  # type: ignore[union-attr]
+
+    return max(filter(surely, attacks), key=lambda found: found.scores["ssim"].mean, default=None)
 
 
 def copied_share(found: Summary) -> float:

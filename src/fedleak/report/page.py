@@ -36,6 +36,7 @@ from fedleak.report.untested import gaps_of
 from fedleak.report.verdict import judge
 from fedleak.report.words import (
     HEADINGS,
+    MEANINGS,
     between,
     between_points,
     defense_name,
@@ -96,6 +97,7 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
         "federations": federations,
         "numbers": numbers_of(federations),
         "headings": HEADINGS,
+        "meanings": _meanings(summaries),
         "nulls": _nulls(summaries),
         "utility": any(arm.utility is not None for arm in arms),
         "tradeoff": tradeoff_panels(federations),
@@ -110,6 +112,12 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     }
     context["sections"] = _sections(context)
     return _environment().get_template("report.jinja").render(context)
+
+
+def _meanings(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """(heading, what it says) of every column that the tables have."""
+    shown = {metric for found in summaries for metric in found.scores}
+    return [(HEADINGS[metric], MEANINGS[metric]) for metric in MEANINGS if metric in shown]
 
 
 def _environment() -> jinja2.Environment:

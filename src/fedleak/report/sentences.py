@@ -28,6 +28,7 @@ __all__ = [
     "badge",
     "gained",
     "leaked",
+    "left_to_see",
     "said_of_deployed",
     "still_leaks",
     "stopped",
@@ -122,6 +123,17 @@ def stopped(found: Summary) -> str:
             return f"{copies} {amount(found)} accurate, {_against_a_guess(found)}"
         case "counts":
             return f"{cases(found.images - found.hits, found.images)} labels wrong, no fewer than a guess"
+
+
+def left_to_see(found: Summary | None) -> str:
+    """Of images below the threshold that are still surely more like the originals than a guess: a further sentence."""
+    if found is None:
+        return ""
+    ssim, guess = found.scores["ssim"].mean, found.nulls["ssim"].mean
+    return (
+        f" What {found.where.get('attack')} still gets is more like the originals than a guess (SSIM {ssim:.2f} "
+        f"against {guess:.2f}): look at the pictures before you call that safe."
+    )
 
 
 def still_leaks(found: Summary) -> tuple[str, str]:

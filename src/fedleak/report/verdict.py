@@ -9,8 +9,8 @@ from fedleak.report.arms import Arm
 from fedleak.report.beside import Facts, no_facts, pictured
 from fedleak.report.caveats import caveats_of
 from fedleak.report.kinds import KINDS, Kind
-from fedleak.report.levels import LEVELS, Level, above_a_guess, level_of, strongest, worst_first
-from fedleak.report.sentences import badge, gained, leaked, said_of_deployed, still_leaks, stopped
+from fedleak.report.levels import LEVELS, Level, above_a_guess, level_of, resembling, strongest, worst_first
+from fedleak.report.sentences import badge, gained, leaked, left_to_see, said_of_deployed, still_leaks, stopped
 from fedleak.report.summaries import Summary
 from fedleak.report.tables import is_defended
 from fedleak.report.words import percent, plural, points, prose, sent_by
@@ -122,7 +122,8 @@ def _what_the_best_defense_does(own: Arm, arms: Sequence[Arm], kind: Kind) -> st
     if _share(found) == 0:
         what = "it" if sum(one.kind == kind for one in best.attacks) == 1 else "the attacks that were run"
         place = f" in {best.where.get('protocol')}" if any(arm.panel != own.panel for arm in arms) else ""
-        return f"{best.defense} stops {what}{place} ({stopped(found)}){price}."
+        left = left_to_see(resembling(best.attacks)) if kind == "images" else ""
+        return f"{best.defense} stops {what}{place} ({stopped(found)}){price}.{left}"
     if _share(found) < _share(before):
         return f"The best defense tried, {best.defense}, still lets {attack} {verb} {what_left}{price}."
     return f"No defense that was tried lowers this: with {best.defense}, {attack} {verb}s {what_left}{price}."
@@ -146,6 +147,10 @@ def _price(arm: Arm, free: Arm) -> str:
     return f", at a cost of {points(arm.cost.mean)} of test accuracy ({after} instead of {before})"
 
 
+def _left(arm: Arm, found: Summary) -> str:
+    return left_to_see(resembling(arm.attacks)) if found.kind == "images" and not found.hits else ""
+
+
 def _as_deployed(arm: Arm) -> list[tuple[Level, str]]:
     name = f"As deployed ({arm.where.get('protocol')}, {arm.title})"
     known = worst_first(found for kind in arm.kinds if (found := arm.strongest_of(kind)) is not None)
@@ -154,5 +159,5 @@ def _as_deployed(arm: Arm) -> list[tuple[Level, str]]:
     own = sent_by(arm.where.get("protocol")) == "predictions"
     model = "The clients' models reach on average" if own else "The model reaches"
     worth = f" {model} {percent(arm.utility.mean)} test accuracy." if arm.utility is not None else ""
-    lines = [(level_of(found), f"{name}: {said_of_deployed(found)}") for found in known]
+    lines = [(level_of(found), f"{name}: {said_of_deployed(found)}{_left(arm, found)}") for found in known]
     return [(lines[0][0], lines[0][1] + worth), *lines[1:]]

@@ -9,6 +9,7 @@ from fedleak.metrics.registry import METRICS
 
 __all__ = [
     "HEADINGS",
+    "MEANINGS",
     "between",
     "between_points",
     "cases",
@@ -76,6 +77,23 @@ HEADINGS: Mapping[str, str] = {
     "utility": "Test accuracy",
 }
 """Headings, in the order in which the columns of a table stand."""
+
+
+MEANINGS: Mapping[str, str] = {
+    "recovered": "share of the private images whose PSNR is above the threshold",
+    "psnr": "how far the pixels are off, in decibels: 10 more is a tenth of the squared error. Above 30 a small "
+    "picture can hardly be told from the original",
+    "ssim": "how much of the structure (edges, contrast) is the same: 1 is the same picture, 0 has nothing in common",
+    "mse": "mean squared error of the pixels, which go from 0 to 1: what PSNR is made of",
+    "lpips": "how different a network trained on photos finds the two: 0 is the same picture",
+    "label_errors": "share of the private labels that the attack got wrong",
+    "attack_accuracy": "of pictures, the share of private classes whose picture is more like them than like any other "
+    "class; of a copied model, the share of test images it gets right",
+    "nearest_public": "share of the private classes whose picture is most like the public images of that class",
+    "fidelity": "share of the test images on which the copy says what its victim says",
+    "victim_accuracy": "share of the test images that the victim's model gets right",
+}
+"""What each column says, for somebody who never read the papers."""
 
 
 class Ranged(Protocol):

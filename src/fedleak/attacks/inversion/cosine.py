@@ -38,15 +38,17 @@ class Cosine(InversionSettings):
     """Match the angle: 1 - cosine between the dummies' gradient and the client's, with `tv` for smooth pictures.
 
     Over all parameters it is half of DLM+'s objective (eq. 8), so the two cannot differ by their objective: the presets
-    of dlm.txt keep the objective without a factor and torch's tolerances, which stop it at 20 to 30 dB. "geiping" is
-    the attack of its authors, who take labels as known; here they are read off the update.
+    of DLM's paper keep the objective without a factor and torch's tolerances, which stop it at 20 to 30 dB. "geiping"
+    is the attack of its authors, who take labels as known; here they are read off the update.
 
     Sees: the broadcast weights and what each client sent back, the network and its loss.
     Needs: the number of images behind a message; no learning rate, no number of local steps.
     Guarantees: nothing is read but the transcript; of several starts the one with the smallest objective counts.
     """
 
-    paper: ClassVar[str] = "Geiping et al. 2020, Inverting Gradients; dlm.txt table 1"
+    paper: ClassVar[str] = (
+        "Geiping et al. 2020, Inverting Gradients; Deep Leakage from Model in Federated Learning, table 1"
+    )
     reads: ClassVar[tuple[type, ...]] = (Gradients, Weights)
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()

@@ -24,7 +24,7 @@ __all__ = ["DLG", "gradient_scale"]
 class DLG(InversionSettings):
     """Match the gradient itself: the squared distance between the dummies' gradient and `scale` times the client's.
 
-    A `scale` of 1 is DLG; others are dlm.txt eq. 10 and table 2. The presets of the paper keep torch's default
+    A `scale` of 1 is DLG; others are eq. 10 and table 2 of DLM's paper. The presets of the paper keep torch's default
     tolerances; "strong" sets them to 0, bounds the steps and restarts.
 
     Sees: the broadcast weights and what each client sent back, the network and its loss.
@@ -33,7 +33,9 @@ class DLG(InversionSettings):
     Guarantees: nothing is read but the transcript; of several starts the one with the smallest objective counts.
     """
 
-    paper: ClassVar[str] = "Zhu et al. 2019, Deep Leakage from Gradients; dlm.txt table 1"
+    paper: ClassVar[str] = (
+        "Zhu et al. 2019, Deep Leakage from Gradients; Deep Leakage from Model in Federated Learning, table 1"
+    )
     reads: ClassVar[tuple[type, ...]] = (Gradients, Weights)
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset({"lr", "epochs", "batch_size"})

@@ -28,7 +28,10 @@ class TBI(LogitSettings):
     anybody's in particular, so there are no candidates. The prior of the finding is the mean of D_0, for comparison.
     """
 
-    paper: ClassVar[str] = "Yang et al. 2019, Neural Network Inversion in Adversarial Setting; pli.txt table 2"
+    paper: ClassVar[str] = (
+        "Yang et al. 2019, Neural Network Inversion in Adversarial Setting; "
+        "Takahashi et al. 2023, Breaching FedMD, table 2"
+    )
     reads: ClassVar[tuple[type, ...]] = (Predictions,)
     needs: ClassVar[frozenset[str]] = frozenset({"target_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()

@@ -29,7 +29,9 @@ class AdaMSA(StealingSettings):
     Guarantees: nothing is read but the transcript. A victim's result does not depend on which others are attacked.
     """
 
-    paper: ClassVar[str] = "adamsa.txt, section 3.2, algorithm 1"
+    paper: ClassVar[str] = (
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning, section 3.2, algorithm 1"
+    )
     reads: ClassVar[tuple[type, ...]] = (Predictions,)
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()

@@ -25,7 +25,10 @@ class MSA(StealingSettings):
     Guarantees: nothing is read but the transcript. A victim's result does not depend on which others are attacked.
     """
 
-    paper: ClassVar[str] = "Tramer et al. 2016, as the baseline of adamsa.txt"
+    paper: ClassVar[str] = (
+        "Tramer et al. 2016, as the baseline of "
+        "Quantifying and Defending against the Privacy Risk in Logit-based Federated Learning"
+    )
     reads: ClassVar[tuple[type, ...]] = (Predictions,)
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()

@@ -22,7 +22,7 @@ __all__ = ["DSFL"]
 
 @component
 class DSFL(LogitSettings):
-    """pli.txt, algorithm S-3. In each round clients train on their own examples (`epochs`) and send their predictions;
+    """In each round clients train on their own examples (`epochs`) and send their predictions;
     the server sharpens the mean (entropy reduction aggregation, softmax(mean / `temperature`)), and clients
     (`public_epochs`) and the server's own model (`server_epochs`) learn it with cross-entropy.
 
@@ -37,7 +37,7 @@ class DSFL(LogitSettings):
     Guarantees: nothing without a defense.
     """
 
-    paper: ClassVar[str] = "Itahara et al. 2021; pli.txt, algorithm S-3"
+    paper: ClassVar[str] = "Itahara et al. 2021; Takahashi et al. 2023, Breaching FedMD, algorithm S-3"
     revision: ClassVar[int] = 1
     sends: ClassVar[type] = Predictions
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -27,7 +27,7 @@ __all__ = ["FedGEMS", "guided", "selective"]
 
 @component
 class FedGEMS(LogitSettings):
-    """pli.txt, algorithm S-2. In each round the server trains its model selectively on the labelled public set with
+    """In each round the server trains its model selectively on the labelled public set with
     what clients sent, and sends out its logits; clients train on the public set with them (`public_epochs`), then on
     their own examples (`epochs`), and send their predictions.
 
@@ -47,7 +47,7 @@ class FedGEMS(LogitSettings):
     Guarantees: nothing without a defense.
     """
 
-    paper: ClassVar[str] = "Cheng et al. 2021; pli.txt, algorithm S-2"
+    paper: ClassVar[str] = "Cheng et al. 2021; Takahashi et al. 2023, Breaching FedMD, algorithm S-2"
     revision: ClassVar[int] = 1
     sends: ClassVar[type] = Predictions
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {

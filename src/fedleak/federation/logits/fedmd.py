@@ -26,7 +26,7 @@ __all__ = ["FedMD"]
 
 @component
 class FedMD(LogitSettings):
-    """pli.txt, algorithm S-1. Before round 1 clients train on the labelled public set, then on their own examples. In
+    """Before round 1 clients train on the labelled public set, then on their own examples. In
     each round they send their predictions, get the mean back, digest it (`public_epochs`, by default the L1 distance to
     it), and revisit their own examples (`epochs`); the server trains a model of its own on the labelled public set.
 
@@ -36,7 +36,7 @@ class FedMD(LogitSettings):
 
     With `public_labels` off nobody uses the public labels: no transfer epochs, and the server learns the mean.
     Presets: "paper"; "released", the authors' code (weight decay, no digest where there is one client); "adamsa", the
-    federation of adamsa.txt (no labels, probabilities, cross-entropy to their mean, Adam 0.01, no server model; its
+    federation of AdaMSA's paper (no labels, probabilities, cross-entropy to their mean, Adam 0.01, no server model; its
     epochs are our choice, since the paper gives none).
 
     Sees: the server sees each client's predictions on the public examples.
@@ -44,7 +44,7 @@ class FedMD(LogitSettings):
     Guarantees: nothing without a defense.
     """
 
-    paper: ClassVar[str] = "Li and Wang 2019; pli.txt, algorithm S-1"
+    paper: ClassVar[str] = "Li and Wang 2019; Takahashi et al. 2023, Breaching FedMD, algorithm S-1"
     revision: ClassVar[int] = 1
     sends: ClassVar[type] = Predictions
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
