@@ -108,6 +108,8 @@ def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
     assert set(found.baselines) == {"prior", "other_client", "mean_image", "noise"}
     # a's candidates are right for 4 and 7, which it holds; b's flipped one of 9 is not.
     assert found.facts["twins"] == 0
+    assert found.facts["labels"] == [4, 7, 9]
+    assert found.facts["chosen_client"] == ["a", "b", "b"]
     assert found.facts["chosen_client_right"] == pytest.approx(2 / 3)
     assert found.facts["owner_accuracy"] == 2 / 3
     assert torch.equal(found.more["prior"], means().inputs.flip(0))
@@ -157,7 +159,7 @@ def test_the_authors_similarity_has_a_black_border_and_a_range_of_two() -> None:
 
 def test_every_round_is_judged_by_itself() -> None:
     found = judged(replace(means(), by_round=(means().inputs.flip(0), means().inputs)))
-    assert found.facts == {"twins": 0, "accuracy_by_round": [pytest.approx(1 / 3), 1.0]}
+    assert found.facts == {"twins": 0, "labels": [4, 7, 9], "accuracy_by_round": [pytest.approx(1 / 3), 1.0]}
 
 
 def test_ssim_is_that_of_the_picture_and_the_mean() -> None:
@@ -171,3 +173,14 @@ def test_a_picture_without_a_label_or_of_another_shape_is_refused() -> None:
         judged(replace(means(), labels=torch.tensor([4])))
     with pytest.raises(ShapeError, match="the private images are"):
         judged(replace(means(), inputs=torch.zeros(3, 1, 8, 8)))
+
+
+def test_targets_that_nobody_holds_are_refused_and_one_that_is_held_is_enough() -> None:
+    looked_for = replace(means(), prior=means().inputs, labels=torch.tensor([1, 2, 3]))
+    with pytest.raises(DataError, match=r"target_labels=\[1, 2, 3\]: no client holds any of them; .* hold \[4, 7, 9\]"):
+        judged(looked_for)
+    partly = judged(replace(looked_for, labels=torch.tensor([4, 2, 3])))
+    assert partly.scores["attack_accuracy"] == [1.0, 0.0, 0.0]
+    # Labels that an attack inferred may all be wrong: then it found nothing.
+    inferred = judged(replace(means(), labels=torch.tensor([1, 2, 3])))
+    assert inferred.scores["attack_accuracy"] == [0.0, 0.0, 0.0]

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import DataError, ShapeError
-from fedleak.metrics.class_facts import at_places, candidates_of, class_facts, holders, places_of
+from fedleak.metrics.class_facts import (
+    at_places,
+    candidates_of,
+    class_facts,
+    held_by_somebody,
+    holders,
+    places_of,
+)
 from fedleak.metrics.judgement import Judgement, asked_of
 from fedleak.metrics.pixel import usable
 from fedleak.metrics.rivals import rivals_of
@@ -68,6 +75,8 @@ def _wanted(found: RecoveredClasses, truth: Truth) -> Tensor:
             f"sender={found.sender!r}, round={found.round}: the truth holds no examples behind that message; "
             "judge a finding with the truth of the same federation"
         )
+    if found.chosen or found.prior is not None:  # labels that the attack was told, not ones that it inferred
+        held_by_somebody(found.labels.tolist(), truth)
     everywhere: Tensor = torch.unique(truth.private.labels)
     return everywhere
 
