@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[Callable[[Transcript], Transcript], str]] = {
     ),
     "more rows than public pictures": (
         lambda seen: resent(seen, values=sent(seen).values.repeat(2, 1), index=torch.arange(2 * len(sent(seen).index))),
-        "must be on pictures 0 to",
+        "they must be on pictures 0 to",
     ),
     "probabilities of sum 2": (
         lambda seen: resent(seen, values=2 * torch.softmax(sent(seen).values, 1), scale="probabilities"),

@@ -99,6 +99,34 @@ def test_what_has_no_number_is_listed_as_failed() -> None:
     assert {entry["reason"] for entry in failed} == {"no broadcast", "no example has this number"}
 
 
+def test_a_number_that_an_attack_cannot_have_is_no_failure() -> None:
+    """TBI has one network for all clients, so no picture of another client; PLI has one, and its prior beside it."""
+    guesses = {"prior": {"attack_accuracy": [1.0, 0.0]}, "other_client": {"attack_accuracy": [0.0, 0.0]}}
+    rows = [
+        Row("t", {"attack": "tbi", "dataset": "orl", "seed": 0}, {"attack_accuracy": [1.0, 0.0]}, 2, "ok"),
+        Row(
+            "u",
+            {"attack": "pli", "dataset": "orl", "seed": 0},
+            {"attack_accuracy": [1.0, 1.0]},
+            2,
+            "ok",
+            baselines=guesses,
+        ),
+    ]
+    asked = table(metrics=["attack_accuracy", "other_client_accuracy", "other_client_over_prior"])
+    found, failed = cells("pli/x", asked, rows)
+    assert failed == []
+    assert [(cell.where["attack"], cell.metric, cell.ours) for cell in found] == [
+        ("tbi", "attack_accuracy", 50.0),
+        ("pli", "attack_accuracy", 100.0),
+        ("pli", "other_client_accuracy", 0.0),
+        ("pli", "other_client_over_prior", -50.0),
+    ]
+    refused = Row("v", {"attack": "pli", "dataset": "orl"}, {}, 0, "refused", reason="no public set")
+    _, failed = cells("pli/x", table(metrics=["other_client_accuracy"]), [refused])
+    assert {entry["reason"] for entry in failed} == {"no public set", "no example has this number"}
+
+
 def test_an_unknown_statistic_is_refused_by_name() -> None:
     with pytest.raises(RefusedError, match="nonsense"):
         cells("dlm/x", table(metrics=["nonsense"]), [])

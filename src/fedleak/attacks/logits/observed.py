@@ -167,8 +167,8 @@ def _answers(payload: Predictions, where: str, scene: Scene, renormalise: bool) 
     if len(index) == 0 or not 0 <= int(index.min()) <= int(index.max()) < len(scene):
         named = f"{int(index.min())} to {int(index.max())}" if len(index) else "none"
         raise RefusedError(
-            f"{where}: predictions on pictures {named}; they must be on pictures 0 to {len(scene) - 1} of the public set, "
-            "the one in the transcript"
+            f"{where}: predictions on pictures {named}; they must be on pictures 0 to {len(scene) - 1} of the public "
+            "set, the one in the transcript"
         )
     if len(torch.unique(index)) < len(index):
         raise RefusedError(f"{where}: two predictions for one public picture")
