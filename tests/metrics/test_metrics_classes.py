@@ -115,6 +115,21 @@ def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
     assert torch.equal(found.more["prior"], means().inputs.flip(0))
 
 
+def test_how_like_the_others_a_clients_picture_is_of_holders_and_of_the_rest() -> None:
+    """Figure 4 of pli.txt: for label 4 clients b and c show the same picture, and a, who holds it, another."""
+    right = means().inputs.clamp(0, 1)
+    candidates = torch.stack([right, right.flip(0), right.flip(0)])
+    found = judged(
+        replace(means(), prior=right, senders=("a", "b", "c"), candidates=candidates, chosen=("a", "a", "b"))
+    )
+    apart = ssim(right, right.flip(0), window="uniform").tolist()
+    said = found.facts["similarity"]
+    # a holds labels 4 and 7, b holds 9; the others' mean is over two clients.
+    assert said["holds the label"] == pytest.approx([apart[0], apart[1], (apart[2] + 1) / 2], abs=1e-5)
+    mixed = [(value + 1) / 2 for value in apart]
+    assert said["does not"] == pytest.approx([apart[2], mixed[0], mixed[1], *mixed], abs=1e-5)
+
+
 def test_every_rule_of_choice_is_judged_and_the_authors_own_evaluation_takes_theirs() -> None:
     right, wrong = means().inputs, means().inputs.flip(0)
     found = judged(

@@ -4,6 +4,7 @@ what the evaluation of the authors' own code says of the same pictures.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -11,12 +12,15 @@ from torch import Tensor
 
 from fedleak.errors import DataError
 from fedleak.metrics.rivals import Rivals
+from fedleak.metrics.structure import ssim
 from fedleak.types import RecoveredClasses, Truth
 
 __all__ = ["at_places", "candidates_of", "class_facts", "held_by_somebody", "holders", "places_of"]
 
 RELEASED_RULE = "mean"
 """The rule by which the authors' code chooses a client (`RecoveredClasses.by_rule`)."""
+MOST_COMPARED = 20
+"""Clients whose pictures are all compared with each other; the number of pairs grows with its square."""
 
 
 def holders(truth: Truth) -> dict[int, set[str]]:
@@ -74,6 +78,7 @@ def class_facts(
     if found.candidates is not None and len(found.senders) > 1:
         owners = [next((sender for sender in found.senders if sender in of), "") for of in held]
         facts["owner_accuracy"] = rivals.accuracy(candidates_of(found, owners, places, shape))
+        facts["similarity"] = _similarity(found, held, places)
     if found.chosen:
         facts["chosen_client"] = [found.chosen[place] if place >= 0 else None for place in places]
         facts["chosen_client_right"] = _share_right(found.chosen, held, places)
@@ -100,6 +105,27 @@ def candidates_of(found: RecoveredClasses, senders: Sequence[str], places: Seque
         if sender and place >= 0:
             pictures[at] = found.candidates[found.senders.index(sender), place].detach().cpu()
     return pictures
+
+
+def _similarity(found: RecoveredClasses, held: Sequence[set[str]], places: Sequence[int]) -> dict[str, list[float]]:
+    """The first term of eq. 11 as a mean (figure 4 of pli.txt): how like the other clients' pictures of a label one is,
+    of clients that hold the label and of clients that do not. 7x7 uniform windows, as the choice itself."""
+    assert found.candidates is not None
+    named = [(of, place) for of, place in zip(held, places, strict=True) if place >= 0]
+    if len(found.senders) > MOST_COMPARED or not named:
+        return {}
+    pictures = torch.nan_to_num(found.candidates[:, [place for _, place in named]], nan=0.5).clamp(0, 1)
+    total = torch.zeros(pictures.shape[:2], dtype=torch.float64, device=pictures.device)
+    for one, other in itertools.combinations(range(len(pictures)), 2):
+        alike = ssim(pictures[one], pictures[other], window="uniform")
+        total[one] += alike
+        total[other] += alike
+    mean = (total / (len(pictures) - 1)).tolist()
+    split: dict[str, list[float]] = {"holds the label": [], "does not": []}
+    for sender, values in zip(found.senders, mean, strict=True):
+        for (of, _), value in zip(named, values, strict=True):
+            split["holds the label" if sender in of else "does not"].append(round(value, 6))
+    return split
 
 
 def _share_right(chosen: Sequence[str], held: Sequence[set[str]], places: Sequence[int]) -> float:
