@@ -57,7 +57,8 @@ def values_of(rows: Sequence[Row], y: str, evidence: Evidence) -> dict[str, Any]
         )
         for name, values in kinds.items():
             found.setdefault(name, []).append(np.asarray(values, dtype=float).ravel())
-    joined = {name: np.concatenate(parts) for name, parts in found.items()}
+    # In a fixed order: a file of tensors has none.
+    joined = {name: np.concatenate(found[name]) for name in sorted(found)}
     return {name: values[np.isfinite(values)] for name, values in joined.items() if np.isfinite(values).any()}
 
 
