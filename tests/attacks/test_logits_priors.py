@@ -16,6 +16,7 @@ from fedleak.attacks.logits.pli import PLI
 from fedleak.attacks.logits.priors import Prior, PriorRecipe, mean_prior
 from fedleak.attacks.logits.translation import Pairs
 from fedleak.attacks.logits.translators import AutoEncoder, ResnetGenerator, patch_discriminator
+from fedleak.data.domains import blurred
 from fedleak.errors import RefusedError
 from fedleak.files import keeping_in
 
@@ -161,11 +162,55 @@ def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, trainings: lis
     made(of, cache=folder, width=3)
     made(replace(of, pictures=of.pictures + 0.001), cache=folder)
     assert len(trainings) == 4
+    made(replace(of, targets=of.targets.flip(0)), cache=folder)
+    assert len(trainings) == 4
     priors._memory.clear()
     for file in Path(folder).glob("prior-*"):
         file.write_bytes(b"damaged")
     made(of, cache=folder)
     assert len(trainings) == 5
+
+
+def test_other_targets_do_not_find_a_translator_that_learnt_from_them(tmp_path: Path, trainings: list[str]) -> None:
+    of, folder = scene(), str(tmp_path / "kept")
+    made(of, cache=folder)
+    made(replace(of, targets=torch.tensor([CLASSES - 1])), cache=folder)
+    assert len(trainings) == 2
+
+
+@pytest.mark.parametrize("side", [1, 3, 4])
+def test_where_only_targets_are_blurred_copies_of_d0_make_the_pairs(monkeypatch: pytest.MonkeyPatch, side: int) -> None:
+    """FaceScrub as the paper has it (facts, section 1): no blurred picture of anybody else is public."""
+    of = scene()
+    assert of.labels is not None
+    only_targets = replace(of, other=of.other[torch.isin(of.labels[of.other], of.targets)])
+    with pytest.raises(RefusedError, match="prior_blur"):
+        made(only_targets)
+    seen: list[Pairs] = []
+
+    def watch(pairs: Pairs, **settings: Any) -> Any:
+        seen.append(pairs)
+        return lambda pictures: pictures
+
+    monkeypatch.setattr(priors, "TRAINERS", {"autoencoder": watch})
+    prior, notes = made(only_targets, blur=side)
+    assert notes["prior_pairs"] == f"D_0 and copies of it blurred by a box of {side}"
+    assert prior.labels.tolist() == sorted(of.targets.tolist())
+    (pairs,) = seen
+    assert torch.equal(pairs.clean_labels, pairs.other_labels)
+    assert not set(pairs.clean_labels.tolist()) & set(of.targets.tolist())
+    # The same box as that of the data: exact there, and rounded to 1/255 steps.
+    levels = ((pairs.clean + 1) / 2 * 255).round().to(torch.uint8)
+    expected = blurred(levels, side).to(torch.float32) / 255 * 2 - 1
+    assert torch.allclose(pairs.other, expected, atol=2 / 255)
+
+
+def test_a_box_that_does_not_fit_is_refused() -> None:
+    of = scene()
+    assert of.labels is not None
+    only_targets = replace(of, other=of.other[torch.isin(of.labels[of.other], of.targets)])
+    with pytest.raises(RefusedError, match="prior_blur=9: the pictures are 8x8"):
+        made(only_targets, blur=9)
 
 
 def test_a_run_offers_a_folder_that_its_workers_share(tmp_path: Path, trainings: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -221,3 +222,54 @@ def test_defenses_that_the_protocol_has_no_use_for_are_named_before_anything_run
         make_spec(tables)
     assert "'dp_sgd' acts on the gradients of single examples" in str(problem.value)
     assert "top_k" not in str(problem.value)
+
+
+FACES: dict[str, Any] = {
+    "data": {"name": "orl", "size": 16, "clients": 2, "public": {"targets": 8}},
+    "model": {"name": "mlp"},
+    "protocol": {"name": "fedmd"},
+    "attacks": [{"name": "pli"}],
+}
+UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no public set": ({"data": {"name": "orl", "clients": 2}}, "data.public", "is required: the clients of fedmd"),
+    "no labels": (
+        {"data": {**FACES["data"], "public": {"targets": 8, "labels": False}}},
+        "data.public.labels",
+        "fedmd trains on the labels",
+    ),
+    "no other domain": (
+        {"data": {"name": "mnist", "clients": 2, "public": {"name": "emnist", "labels": True}}},
+        "attacks",
+        "'pli' with prior = 'autoencoder': the public set 'emnist' has no pictures of another domain",
+    ),
+    "only targets are blurred": (
+        {"data": {**FACES["data"], "public": {"targets": 8, "domain": "blur", "blur": 4}}},
+        "attacks",
+        "say prior_blur = 4",
+    ),
+    "more clients than targets": ({"data": {**FACES["data"], "clients": 9}}, "data.clients", "at most 8 clients"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_public_set_that_cannot_serve_is_refused_before_anything_runs(name: str) -> None:
+    changes, path, words = UNFIT[name]
+    with pytest.raises(SpecError) as caught:
+        make_spec({**FACES, **changes})
+    (problem,) = caught.value.problems
+    assert problem.path == path
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "attack"),
+    [
+        (UNFIT["no labels"][0] | {"protocol": {"name": "fedmd", "public_labels": False}}, {}),
+        (UNFIT["no labels"][0] | {"protocol": {"name": "dsfl"}}, {}),  # without labels the prior is the mean
+        (UNFIT["no other domain"][0], {"prior": "mean"}),
+        (UNFIT["no other domain"][0], {"gamma": 0.0}),
+        (UNFIT["only targets are blurred"][0], {"prior_blur": 4}),
+    ],
+)
+def test_the_ways_out_of_an_unfit_public_set(changes: dict[str, Any], attack: dict[str, Any]) -> None:
+    assert make_spec({**FACES, **changes, "attacks": [{"name": "pli", **attack}]}).points

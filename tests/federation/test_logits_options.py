@@ -212,6 +212,12 @@ def test_public_sets_that_do_not_fit_are_refused() -> None:
         quick("dsfl")(replace(case, public=PublicSet(case.public.inputs[:, :, 1:])), identity, Seeds(0))
 
 
+@pytest.mark.parametrize("name", LOGIT)
+def test_private_labels_that_no_client_holds_are_refused(name: str) -> None:
+    with pytest.raises(DataError, match=r"targets: no client holds an example of \[3\]"):
+        quick(name)(problem([0, 1], [2, 2], targets=(0, 1, 3)), identity, Seeds(0))
+
+
 def test_defenses_that_cannot_work_here_are_refused() -> None:
     with pytest.raises(RefusedError, match="gradients of single examples"):
         quick("fedmd")(problem(), DPSGD(noise_multiplier=1.0, max_grad_norm=1.0), Seeds(0))

@@ -108,9 +108,26 @@ def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
     assert set(found.baselines) == {"prior", "other_client", "mean_image", "noise"}
     # a's candidates are right for 4 and 7, which it holds; b's flipped one of 9 is not.
     assert found.facts["twins"] == 0
+    assert found.facts["labels"] == [4, 7, 9]
+    assert found.facts["chosen_client"] == ["a", "b", "b"]
     assert found.facts["chosen_client_right"] == pytest.approx(2 / 3)
     assert found.facts["owner_accuracy"] == 2 / 3
     assert torch.equal(found.more["prior"], means().inputs.flip(0))
+
+
+def test_how_like_the_others_a_clients_picture_is_of_holders_and_of_the_rest() -> None:
+    """Figure 4 of pli.txt: for label 4 clients b and c show the same picture, and a, who holds it, another."""
+    right = means().inputs.clamp(0, 1)
+    candidates = torch.stack([right, right.flip(0), right.flip(0)])
+    found = judged(
+        replace(means(), prior=right, senders=("a", "b", "c"), candidates=candidates, chosen=("a", "a", "b"))
+    )
+    apart = ssim(right, right.flip(0), window="uniform").tolist()
+    said = found.facts["similarity"]
+    # a holds labels 4 and 7, b holds 9; the others' mean is over two clients.
+    assert said["holds the label"] == pytest.approx([apart[0], apart[1], (apart[2] + 1) / 2], abs=1e-5)
+    mixed = [(value + 1) / 2 for value in apart]
+    assert said["does not"] == pytest.approx([apart[2], mixed[0], mixed[1], *mixed], abs=1e-5)
 
 
 def test_every_rule_of_choice_is_judged_and_the_authors_own_evaluation_takes_theirs() -> None:
@@ -157,7 +174,7 @@ def test_the_authors_similarity_has_a_black_border_and_a_range_of_two() -> None:
 
 def test_every_round_is_judged_by_itself() -> None:
     found = judged(replace(means(), by_round=(means().inputs.flip(0), means().inputs)))
-    assert found.facts == {"twins": 0, "accuracy_by_round": [pytest.approx(1 / 3), 1.0]}
+    assert found.facts == {"twins": 0, "labels": [4, 7, 9], "accuracy_by_round": [pytest.approx(1 / 3), 1.0]}
 
 
 def test_ssim_is_that_of_the_picture_and_the_mean() -> None:
@@ -171,3 +188,14 @@ def test_a_picture_without_a_label_or_of_another_shape_is_refused() -> None:
         judged(replace(means(), labels=torch.tensor([4])))
     with pytest.raises(ShapeError, match="the private images are"):
         judged(replace(means(), inputs=torch.zeros(3, 1, 8, 8)))
+
+
+def test_targets_that_nobody_holds_are_refused_and_one_that_is_held_is_enough() -> None:
+    looked_for = replace(means(), prior=means().inputs, labels=torch.tensor([1, 2, 3]))
+    with pytest.raises(DataError, match=r"target_labels=\[1, 2, 3\]: no client holds any of them; .* hold \[4, 7, 9\]"):
+        judged(looked_for)
+    partly = judged(replace(looked_for, labels=torch.tensor([4, 2, 3])))
+    assert partly.scores["attack_accuracy"] == [1.0, 0.0, 0.0]
+    # Labels that an attack inferred may all be wrong: then it found nothing.
+    inferred = judged(replace(means(), labels=torch.tensor([1, 2, 3])))
+    assert inferred.scores["attack_accuracy"] == [0.0, 0.0, 0.0]

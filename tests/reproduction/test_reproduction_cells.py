@@ -15,6 +15,7 @@ from fedleak.audit.rows import Row
 from fedleak.audit.store import RunFolder
 from fedleak.errors import RefusedError
 from fedleak.reproduction import Evidence, Table, cells, draw_figures
+from fedleak.reproduction.faces import values_of
 from fedleak.reproduction.figures import curves_over_iterations
 
 SPEC = {"spec": {}, "scale": {"smoke": {}}}
@@ -97,6 +98,34 @@ def test_what_has_no_number_is_listed_as_failed() -> None:
     found, failed = cells("dlm/x", table(metrics=["acc"]), [refused])
     assert found == []
     assert {entry["reason"] for entry in failed} == {"no broadcast", "no example has this number"}
+
+
+def test_a_number_that_an_attack_cannot_have_is_no_failure() -> None:
+    """TBI has one network for all clients, so no picture of another client; PLI has one, and its prior beside it."""
+    guesses = {"prior": {"attack_accuracy": [1.0, 0.0]}, "other_client": {"attack_accuracy": [0.0, 0.0]}}
+    rows = [
+        Row("t", {"attack": "tbi", "dataset": "orl", "seed": 0}, {"attack_accuracy": [1.0, 0.0]}, 2, "ok"),
+        Row(
+            "u",
+            {"attack": "pli", "dataset": "orl", "seed": 0},
+            {"attack_accuracy": [1.0, 1.0]},
+            2,
+            "ok",
+            baselines=guesses,
+        ),
+    ]
+    asked = table(metrics=["attack_accuracy", "other_client_accuracy", "other_client_over_prior"])
+    found, failed = cells("pli/x", asked, rows)
+    assert failed == []
+    assert [(cell.where["attack"], cell.metric, cell.ours) for cell in found] == [
+        ("tbi", "attack_accuracy", 50.0),
+        ("pli", "attack_accuracy", 100.0),
+        ("pli", "other_client_accuracy", 0.0),
+        ("pli", "other_client_over_prior", -50.0),
+    ]
+    refused = Row("v", {"attack": "pli", "dataset": "orl"}, {}, 0, "refused", reason="no public set")
+    _, failed = cells("pli/x", table(metrics=["other_client_accuracy"]), [refused])
+    assert {entry["reason"] for entry in failed} == {"no public set", "no example has this number"}
 
 
 def test_an_unknown_statistic_is_refused_by_name() -> None:
@@ -204,6 +233,30 @@ def test_every_kind_of_figure_is_drawn_the_same_every_time(run: tuple[Row, Evide
         ]
     for path in written:
         assert path.read_bytes() == (out[0] / path.name).read_bytes()
+
+
+def test_histograms_and_priors_of_faces_are_drawn_from_rows(tmp_path: Path) -> None:
+    """Figures 3, 4 and 6 of pli.txt; rows of several seeds are pooled, and what is not finite is left out."""
+    folder = RunFolder(tmp_path)
+    pictures = {"prior": torch.full((2, 1, 4, 4), 0.2), "original": torch.full((2, 1, 4, 4), 0.8)}
+    stored = {
+        "images": folder.put(save(pictures)),
+        "facts": folder.put_json({"similarity": {"holds the label": [0.1, 0.2], "does not": [0.7, 0.8]}}),
+    }
+    sure = {"server on private": torch.tensor([2.0, torch.inf]), "client on private": torch.tensor([0.5])}
+    rows = [row({"attack": "pli", "seed": seed}, {}, artifacts=stored) for seed in (0, 1)]
+    rows.append(row({"attack": "none"}, {}, artifacts={"entropies": folder.put(save(sure))}))
+    evidence = Evidence([tmp_path])
+    assert values_of(rows, "similarity", evidence)["does not"].tolist() == [0.7, 0.8, 0.7, 0.8]
+    assert {name: found.tolist() for name, found in values_of(rows, "entropy", evidence).items()} == {
+        "server on private": [2.0],
+        "client on private": [0.5],
+    }
+    kinds = [("entropy", "histogram"), ("similarity", "histogram"), ("prior", "prior")]
+    drawing = table(figure=[{"name": name, "draw": draw, "y": name} for name, draw in kinds])
+    written = draw_figures(drawing, [], rows, evidence, tmp_path)
+    assert [path.name for path in written if path.suffix == ".png"] == ["entropy.png", "similarity.png", "prior.png"]
+    assert draw_figures(drawing, [], rows, Evidence([tmp_path / "elsewhere"]), tmp_path) == []
 
 
 # --- the parts of a table -----------------------------------------------------------------------------------------

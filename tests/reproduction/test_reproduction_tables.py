@@ -127,6 +127,8 @@ def test_a_figure_draws_what_its_table_has(name: str) -> None:
             assert {figure.x, *figure.lines, *figure.facets} <= set(table.group_by)
         elif figure.draw == "iterations":
             assert figure.y in ("loss", "psnr")
+        elif figure.draw == "histogram":
+            assert figure.y in ("entropy", "similarity")
         keys = {*figure.lines, *([figure.x] if figure.x else [])}
         assert any(keys <= set(where) for where in reachable), f"{figure.name}: nothing has {keys}"
 

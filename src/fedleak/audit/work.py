@@ -211,6 +211,8 @@ def victim_row(
         row = replace(row, scores=verdict.scores, baselines=verdict.baselines, unavailable=verdict.unavailable)
         if verdict.facts:
             stored["facts"] = folder.put_json(verdict.facts)
+    elif isinstance(victim, RecoveredClasses) and victim.chosen:
+        stored["facts"] = folder.put_json({"labels": victim.labels.tolist(), "chosen_client": list(victim.chosen)})
     if order and finding.trace.snapshot_steps and number < len(finding.trace.snapshots):
         images["snapshots"] = finding.trace.snapshots[number].detach().cpu()[:, order]
         images["snapshot_steps"] = torch.tensor(finding.trace.snapshot_steps)

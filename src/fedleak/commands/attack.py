@@ -5,6 +5,9 @@ size, and a row says under `baselines` what that shows, one number per picture u
 `other_start` has `agreement` (dB between the picture and its counterpart from the other start) and `believed` (1 or 0,
 see fedleak.audit.confidence); `noise_update` has `objective` (one number: what the attack is left with on an update
 that holds no picture) and `agreement` (one number: the best there). `artifacts` names the same as `confidence` (JSON).
+
+What the attack noted on its way (it trained the server's model itself, the prior is another than the one asked for)
+is said after the table and kept as the artifact `notes` (JSON).
 """
 
 from __future__ import annotations
@@ -28,14 +31,23 @@ from fedleak.audit.store import RunFolder
 from fedleak.audit.toml import assign, parse_assignment
 from fedleak.audit.truths import load_truth
 from fedleak.audit.work import attack_transcript, one_thread, victim_row
-from fedleak.commands.output import print_json, rows_document, say
+from fedleak.commands.output import print_json, rows_document
+from fedleak.commands.told import noted, tell
 from fedleak.components import resolved
 from fedleak.data import data_root
 from fedleak.errors import RefusedError
 from fedleak.files import digest, locked
 from fedleak.metrics import Judged, default_threshold
+from fedleak.metrics.class_facts import held_by_somebody
 from fedleak.transcript import load_transcript
-from fedleak.types import Finding, Reconstruction, RecoveredCounts, RecoveredImages, Transcript, Truth
+from fedleak.types import (
+    Finding,
+    Reconstruction,
+    RecoveredCounts,
+    RecoveredImages,
+    Transcript,
+    Truth,
+)
 
 __all__ = ["attack_command"]
 
@@ -52,9 +64,6 @@ METRICS = (
     "victim_accuracy",
 )
 """Each is computed where it means something for what was found."""
-SHOWN = ("psnr", "ssim", "recovered", "label_errors", "attack_accuracy", "fidelity", "victim_accuracy")
-BELIEF = ("on noise", "agreement", "believed")
-FEW = 8
 
 
 def attack_command(
@@ -95,6 +104,9 @@ def attack_command(
         known=told,
     )
     private = None if truth is None else load_truth(truth, transcript.setup.public)
+    targets = transcript.setup.disclosed.get("target_labels")
+    if private is not None and "target_labels" in attack.needs and isinstance(targets, list) and targets:
+        held_by_somebody(targets, private)
     sure = sure and private is None and attack.yields is Reconstruction
     identity = {"attack": name, **resolved(attack), "seed": seed, "transcript": _identity(source), "read as": said}
     trial = digest(identity)[:24]
@@ -114,7 +126,7 @@ def attack_command(
             rows = _with_confidence(rows, compared(found, empty), RunFolder(out))  # type: ignore[arg-type]
         RunFolder(out).write_rows(rows)
         files = [write_pictures(finding, out / "pictures"), write_models(finding, out / "models")]
-    _tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
+    tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
     if as_json:
         print_json(rows_document(rows))
     return 0
@@ -159,9 +171,11 @@ def _rows(
     }
     rows = []
     victims: Sequence[Judged] = finding.victims
+    notes = {} if not finding.notes else {"notes": folder.put_json(noted(finding))}
     for number, victim in enumerate(victims):
         threshold = default_threshold("recording", len(victim.inputs) if isinstance(victim, RecoveredImages) else 1)
         base = Row(trial=trial, where=where, scores={}, n=0, status=victim.status, threshold=threshold, granted=granted)
+        base = replace(base, artifacts=notes)
         row = victim_row(base, finding, number, truth, METRICS, seed, folder, data_root(data))
         if isinstance(victim, RecoveredCounts) and victim.status == "ok":
             row = replace(row, artifacts={**row.artifacts, "counts": folder.put_json(victim.counts.tolist())})
@@ -191,61 +205,3 @@ def _with_confidence(rows: Sequence[Row], judged: Sequence[Confidence], folder: 
 
 def _finite(value: float) -> list[float]:
     return [value] if math.isfinite(value) else []
-
-
-def _tell(
-    rows: Sequence[Row],
-    finding: Finding,
-    files: Sequence[Path],
-    out: Path,
-    *,
-    judged: bool,
-    sure: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    if quiet and as_json:
-        return
-    from rich.table import Table
-
-    table = Table(title="what was recovered from each client", title_justify="left")
-    metrics = [m for m in SHOWN if any(m in row.scores for row in rows)]
-    columns = ["client", "round", "status", "objective", *(BELIEF if sure else ()), *metrics]
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        objective = "" if row.objective is None else f"{row.objective:.3g}"
-        shown = [str(row.where.get("client")), str(row.where.get("round")), row.status, objective]
-        if sure:
-            start, noise = (row.baselines.get(name, {}) for name in ("other_start", "noise_update"))
-            believed = ", ".join("yes" if one else "no" for one in start.get("believed", ()))
-            shown += [
-                _numbers(noise.get("objective", ())),
-                _numbers(start.get("agreement", ())),
-                believed or row.reason,
-            ]
-        for metric in metrics:
-            shown.append(_numbers(row.scores.get(metric, ())) or row.reason)
-        table.add_row(*shown)
-    say(table, as_json)
-    for reason in dict.fromkeys(row.reason for row in rows if row.reason and not sure and not metrics):
-        say(reason, as_json)
-    for victim in finding.victims:
-        if isinstance(victim, RecoveredCounts) and victim.status == "ok":
-            say(f"{victim.sender}: images of each class {victim.counts.tolist()}", as_json)
-    found = [f"{folder.name}: {folder}" for folder in files if folder.is_dir() and any(folder.iterdir())]
-    say("\n".join([*found, f"rows: {out / 'rows.jsonl'}"]), as_json)
-    if sure:
-        say(
-            f"no truth was given, so there is no score. Believed is what leaves less than {UNEXPLAINED:g} of the "
-            f"objective on noise and comes back from another start to within {AGREED_DB:g} dB",
-            as_json,
-        )
-    elif not judged:
-        say("no truth was given: what was found and objective values only, no score", as_json)
-
-
-def _numbers(values: Sequence[float]) -> str:
-    if len(values) > FEW:
-        return f"mean {sum(values) / len(values):.3g} of {len(values)}"
-    return ", ".join(f"{value:.3g}" for value in values)

@@ -19,8 +19,6 @@ from fedleak.types import PublicSet
 
 __all__ = ["pixels_of", "public_set"]
 
-BOX = 10
-"""The side of the box blur where the specification does not say: 10x10 in pli.txt."""
 CHUNK = 64
 """Images that are worked on at once: the rest stays uint8 meanwhile, and a chunk stays in the processor's cache."""
 
@@ -78,7 +76,7 @@ def public_set(
 def _alteration(spec: DataSpec, count: int, streams: Seeds) -> Alter:
     assert spec.public is not None  # the caller has looked
     if spec.public.domain == "blur":
-        box = spec.public.blur or BOX
+        box = spec.public.box
         return lambda raw, _: blurred(raw, box)
     # A mask belongs to its image, whoever the targets are: masks are drawn for the whole data set.
     draws = torch.rand((count, MASK_DRAWS), generator=streams.generator("mask"))

@@ -15,6 +15,8 @@ __all__ = ["Domain", "PublicSpec", "Variant"]
 Domain = Literal["mask", "blur", "own"]
 Variant = Literal["paper", "released"]
 
+BOX = 10
+"""The side of the box blur where the specification does not say: 10x10 in pli.txt."""
 OF_PEOPLE = ("targets", "domain", "blur", "variant", "drop_twins")
 OF_ANOTHER = ("examples", "alpha", "classes", "path", "subset", "by_writers")
 """Keys that mean something in one of the two styles only."""
@@ -88,6 +90,10 @@ class PublicSpec:
     @property
     def labelled(self) -> bool:
         return self.of_people if self.labels is None else self.labels
+
+    @property
+    def box(self) -> int:
+        return BOX if self.blur is None else self.blur
 
     @property
     def share(self) -> float:

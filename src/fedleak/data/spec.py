@@ -149,7 +149,11 @@ class DataSpec:
         if self.per_client is not None:
             yield "per_client", "could leave a target without a private image; use per_class"
         if self.clients > targets:
-            yield "clients", f"{self.clients} clients for {targets} targets: at most one client for each target label"
+            yield (
+                "clients",
+                f"{self.clients} clients for {targets} targets: every client needs a target label of its own; use at "
+                f"most {targets} clients, or raise public.targets",
+            )
         if self._labels is not None and targets >= self._labels:
             yield (
                 "public.targets",

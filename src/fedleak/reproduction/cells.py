@@ -74,6 +74,8 @@ def cells(
                 kept = [v for v in statistic.of(row, evidence) if v is not None and math.isfinite(v)]
                 values += kept
                 clusters += [(row.where.get("seed"), row.where.get("client"))] * len(kept)
+            if not values and statistic.may_lack and all(row.status in ("ok", "diverged") for row in group):
+                continue
             if not values:
                 reason = next((row.unavailable[m] for row in group for m in row.unavailable if m == metric), "")
                 failed.append({"where": where, "metric": metric, "reason": reason or "no example has this number"})

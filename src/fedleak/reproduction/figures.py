@@ -3,12 +3,14 @@
 sweep        a statistic with its 95 % interval against a swept value, from the cells
 iterations   loss or PSNR against the iteration: the median of the victims and the middle half around it
 pictures     the reconstruction on its way, beside the original
+prior        what the attack believed before it saw a message, beside the original
+histogram    shares of values: the entropy of predictions, the similarity of clients' pictures (see faces.py)
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fedleak.audit.rows import UTILITY, Row
 from fedleak.files import replace_file
 from fedleak.reproduction.cells import Cell
 from fedleak.reproduction.evidence import Evidence
+from fedleak.reproduction.faces import Where, histograms, priors, side_by_side, split
 from fedleak.reproduction.table import Figure, Table
 
 __all__ = ["curves_over_iterations", "draw_figures"]
@@ -28,7 +31,6 @@ WIDTH, HEIGHT = 5.2, 3.6
 SIDE = 0.9
 """Inches of a picture in a strip; a strip is one inch high, with the words above it."""
 
-Where = Mapping[str, Any]
 Curve = tuple[list[int], list[float], list[float], list[float]]
 """Iterations, median, lower and upper quarter."""
 
@@ -61,14 +63,18 @@ def draw_figures(table: Table, found: Sequence[Cell], rows: Sequence[Row], evide
 def _drawn(figure: Figure, table: Table, found: Sequence[Cell], rows: Sequence[Row], evidence: Evidence) -> Any:
     attacked = [(table.renamed(row.where), row) for row in rows if row.where.get("attack") != UTILITY]
     attacked = [(where, row) for where, row in attacked if all(key in where for key in figure.lines)]
+    if figure.draw == "histogram":
+        return histograms(figure, [(table.renamed(row.where), row) for row in rows], evidence)
+    if figure.draw == "prior":
+        return priors(figure, attacked, evidence)
     if figure.draw == "pictures":
         return _pictures(figure, attacked, evidence)
     if figure.draw == "sweep":
         needed = (figure.x, *figure.lines)
         chosen = [(c.where, c) for c in found if c.metric == figure.y and all(key in c.where for key in needed)]
-        facets = {title: list(_split(group, figure.lines)) for title, group in _split(chosen, figure.facets)}
+        facets = {title: list(split(group, figure.lines)) for title, group in split(chosen, figure.facets)}
     else:
-        facets = {title: list(_split(group, figure.lines)) for title, group in _split(attacked, figure.facets)}
+        facets = {title: list(split(group, figure.lines)) for title, group in split(attacked, figure.facets)}
     if not facets:
         return None
     from matplotlib import pyplot
@@ -138,7 +144,7 @@ def curves_over_iterations(rows: Sequence[Row], y: str, evidence: Evidence) -> C
 
 def _pictures(figure: Figure, attacked: Sequence[tuple[Where, Row]], evidence: Evidence) -> Any:
     strips = []
-    for title, members in _split(attacked, figure.facets):
+    for title, members in split(attacked, figure.facets):
         for _, row in members[:STRIPS]:
             shown = evidence.images(row.artifacts.get("images", ""))
             if "snapshots" in shown:
@@ -155,7 +161,7 @@ def _pictures(figure: Figure, attacked: Sequence[tuple[Where, Row]], evidence: E
         steps = [f"{int(step)}" for step in shown["snapshot_steps"]]
         pictures = [*shown["snapshots"][:, image], *[None] * (wide - 1 - len(steps)), shown["original"][image]]
         bottom, top = line + 1, line + 1 - SIDE
-        axis.imshow(_side_by_side(pictures), extent=(0, wide, bottom, top), aspect="auto", interpolation="nearest")
+        axis.imshow(side_by_side(pictures), extent=(0, wide, bottom, top), aspect="auto", interpolation="nearest")
         for column, words in [*enumerate(steps), (wide - 1, "original")]:
             axis.text(column + 0.5, top, words, fontsize=6, ha="center", va="bottom")
         # Beside the strip: above it the words would run into the strip before.
@@ -164,30 +170,3 @@ def _pictures(figure: Figure, attacked: Sequence[tuple[Where, Row]], evidence: E
     axis.set_axis_off()
     drawn.subplots_adjust(0, 0, 1, 1)
     return drawn
-
-
-def _side_by_side(pictures: Sequence[Any]) -> Any:
-    """Pictures (C, H, W) as one (H, W, 3), a white rim around each; none: white."""
-    _, height, width = next(picture.shape for picture in pictures if picture is not None)
-    rim = max(1, width // 28)
-    whole = np.ones((height + 2 * rim, len(pictures) * (width + 2 * rim), 3))
-    for place, picture in enumerate(pictures):
-        if picture is not None:
-            pixels = np.clip(np.nan_to_num(picture, nan=0.5), 0, 1).transpose(1, 2, 0)
-            left = place * (width + 2 * rim) + rim
-            whole[rim : rim + height, left : left + width] = pixels if pixels.shape[2] == 3 else pixels[:, :, :1]
-    return whole
-
-
-def _split(members: Sequence[tuple[Where, Any]], keys: Sequence[str]) -> Iterator[tuple[str, list[tuple[Where, Any]]]]:
-    """Members by the values of some keys, each group with a title; in the order in which they first appear."""
-    groups: dict[tuple[Any, ...], list[tuple[Where, Any]]] = {}
-    for where, member in members:
-        groups.setdefault(tuple(where.get(key) for key in keys), []).append((where, member))
-    for values, group in groups.items():
-        named = [
-            f"{key} {value:g}" if isinstance(value, int | float) else str(value)
-            for key, value in zip(keys, values, strict=True)
-            if value is not None
-        ]
-        yield ", ".join(named), group

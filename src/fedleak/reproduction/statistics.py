@@ -6,7 +6,7 @@ An entry gives None for an example that the statistic leaves out. Percent where 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,13 +24,15 @@ class Statistic:
     """How a number comes about. `one` is what a success is printed as where every value is a success or 0: 100 for a
     percentage, 1 for a share. `of_federation`: it stands in the federation's own row, whatever the attack.
     `reads` names the metrics that a specification must ask for. `beside` is the statistic whose published number this
-    one is to be compared with."""
+    one is to be compared with. `may_lack`: where rows that are fine have no such number, nothing has failed: an attack
+    with one network for all clients has no other client's picture."""
 
     of: Callable[[Row, Evidence], Numbers]
     reads: tuple[str, ...] = ()
     one: float | None = None
     of_federation: bool = False
     beside: str = ""
+    may_lack: bool = False
 
 
 def _plain(metric: str, factor: float = 1.0, one: float | None = None) -> Statistic:
@@ -47,6 +49,17 @@ def _over_the_prior(row: Row, evidence: Evidence) -> Numbers:
     """SSIM of the picture less that of the prior, label by label."""
     prior = row.baselines.get("prior", {}).get("ssim", [])
     return [ours - theirs for ours, theirs in zip(row.scores.get("ssim", []), prior, strict=False)]
+
+
+def _other_client_over_the_prior(metric: str, factor: float = 1.0) -> Statistic:
+    """What a client yields that never held the label, less the prior, label by label: 0 or less where its messages say
+    nothing of the label that the public set does not say."""
+
+    def of(row: Row, evidence: Evidence) -> Numbers:
+        other, prior = (row.baselines.get(name, {}).get(metric, []) for name in ("other_client", "prior"))
+        return [factor * (ours - theirs) for ours, theirs in zip(other, prior, strict=False)]
+
+    return Statistic(of, (metric,), may_lack=True)
 
 
 def _when_recovered(metric: str, otherwise: float | None) -> Statistic:
@@ -144,11 +157,13 @@ FACES: dict[str, Statistic] = {
     # What the attack believed before it saw a logit, and what a client yields that never held the label.
     "prior_accuracy": _baseline("prior", "attack_accuracy", 100.0, one=100.0),
     "prior_ssim": _baseline("prior", "ssim"),
-    "other_client_accuracy": _baseline("other_client", "attack_accuracy", 100.0, one=100.0),
+    "other_client_accuracy": replace(_baseline("other_client", "attack_accuracy", 100.0, one=100.0), may_lack=True),
+    "other_client_over_prior": _other_client_over_the_prior("attack_accuracy", 100.0),
+    "other_client_over_prior_ssim": _other_client_over_the_prior("ssim"),
     # The same pictures, chosen and judged as the authors' code does it: what the published numbers were made with.
     "as_released_accuracy": _as_released("attack_accuracy", 100.0, one=100.0),
     "as_released_ssim": _as_released("ssim"),
-    "owner_chosen": Statistic(_owner_chosen, ("attack_accuracy",)),
+    "owner_chosen": Statistic(_owner_chosen, ("attack_accuracy",), may_lack=True),
     "gain_over_prior": Statistic(_over_the_prior, ("ssim",)),
     "loss_final": Statistic(lambda row, evidence: [evidence.loss(row)]),
 }

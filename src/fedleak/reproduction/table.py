@@ -42,16 +42,17 @@ class Published(BaseModel):
 
 
 class Figure(BaseModel):
-    """One picture: cells against a swept value, curves over the iterations, or the pictures on the way.
+    """One picture: cells against a swept value, curves over the iterations, pictures on the way or of the prior, or
+    histograms.
 
-    `x` is a key of the cells ("sweep" only); `y` a statistic ("sweep"), or "loss" or "psnr" ("iterations"); `lines`
-    tell curves apart and `facets` the axes, each by keys of `where` (`panel` among them). What lacks one of the keys
-    `x` and `lines` is not part of the figure.
+    `x` is a key of the cells ("sweep" only); `y` a statistic ("sweep"), "loss" or "psnr" ("iterations"), "entropy" or
+    "similarity" ("histogram"); `lines` tell curves apart and `facets` the axes, each by keys of `where` (`panel` among
+    them). What lacks one of the keys `x` and `lines` is not part of the figure.
     """
 
     model_config = ConfigDict(extra="forbid")
     name: str
-    draw: Literal["sweep", "iterations", "pictures"] = "sweep"
+    draw: Literal["sweep", "iterations", "pictures", "prior", "histogram"] = "sweep"
     x: str = ""
     y: str = "psnr_all"
     lines: list[str] = []

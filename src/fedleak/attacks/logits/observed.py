@@ -165,11 +165,17 @@ def _answers(payload: Predictions, where: str, scene: Scene, renormalise: bool) 
             f"{scene.classes} classes; one row per picture and one column per class are needed"
         )
     if len(index) == 0 or not 0 <= int(index.min()) <= int(index.max()) < len(scene):
-        raise RefusedError(f"{where}: predictions must be on pictures 0 to {len(scene) - 1} of the public set")
+        named = f"{int(index.min())} to {int(index.max())}" if len(index) else "none"
+        raise RefusedError(
+            f"{where}: predictions on pictures {named}; they must be on pictures 0 to {len(scene) - 1} of the public "
+            "set, the one in the transcript"
+        )
     if len(torch.unique(index)) < len(index):
         raise RefusedError(f"{where}: two predictions for one public picture")
     if not bool(torch.isfinite(values).all()):
-        raise RefusedError(f"{where}: the predictions hold numbers that are not finite")
+        raise RefusedError(
+            f"{where}: the predictions hold numbers that are not finite; leave the round out (round=...) or the message"
+        )
     values = values.to(torch.float32)
     if payload.scale == "probabilities":
         values = _checked(values, where, renormalise).clamp(min=SMALLEST).log()

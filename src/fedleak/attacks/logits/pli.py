@@ -65,10 +65,20 @@ class PLI(LogitSettings):
     prior_epochs: NonNegativeInt | None = Field(default=None, description="of the translator; none: its own number")
     prior_width: PositiveInt = Field(default=64, description="channels of the translator's first layer")
     prior_batch: PositiveInt | None = Field(default=None, description="of the translator; none: its own number")
+    prior_blur: PositiveInt | None = Field(
+        default=None, description="side of a box: where only targets are public and blurred, blur D_0 to learn from it"
+    )
     cache: str | None = Field(default=None, description="folder in which learned priors are kept between runs")
 
+    @property
+    def translates(self) -> bool:
+        """The prior is learned, so the public set must have another domain to translate from."""
+        return self.gamma > 0 and self.prior != "mean"
+
     def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> ClassReconstruction:
-        prior = PriorRecipe(self.prior, self.prior_epochs, self.prior_width, self.prior_batch, self.cache)
+        prior = PriorRecipe(
+            self.prior, self.prior_epochs, self.prior_width, self.prior_batch, self.cache, self.prior_blur
+        )
         recipe = Recipe(
             feed=FEEDS.get(self.q, "paired"),
             q=self.q,

@@ -1,7 +1,9 @@
 """What the attack believes of a label before it sees a logit (pli.txt, 3.3): eq. 8, or eq. 9 with a learned translator.
 
 A translator is trained on public pictures of people who are seen in both domains, so never on a target, and used on
-the other domain's pictures of everybody. What it yields is kept under the hash of all it was made from.
+the other domain's pictures of everybody. Where only targets are seen in the other domain (FaceScrub as the paper has
+it) and that domain is a blur, blurred copies of D_0 make the pairs. What it yields is kept under the hash of all it was
+made from.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedleak.attacks.logits.observed import Scene
 from fedleak.attacks.logits.translation import Pairs, Translate, train_autoencoder, train_cyclegan, train_deblur
@@ -70,14 +73,16 @@ def mean_prior(scene: Scene) -> Prior:
 
 @dataclass(frozen=True)
 class PriorRecipe:
-    """Which prior, and how long and how wide its translator is; `cache` is a folder to keep it in between runs, by
-    default the one that the run offers (`fedleak.files.keeping_in`)."""
+    """Which prior, and how long and how wide its translator is; `blur` is the side of the box that makes pairs where
+    there are none; `cache` is a folder to keep it in between runs, by default the one that the run offers
+    (`fedleak.files.keeping_in`)."""
 
     kind: Kind = "mean"
     epochs: int | None = None
     width: int = 64
     batch: int | None = None
     cache: str | None = None
+    blur: int | None = None
 
     def make(self, scene: Scene, seed: int, notes: MutableMapping[str, Any]) -> Prior:
         """Where the public set has no labels (DS-FL) only eq. 8 is left, and `notes` says so."""
@@ -85,7 +90,7 @@ class PriorRecipe:
             unlabelled = self.kind != "mean"
             notes["prior"] = f"mean of D_0, not {self.kind}: no public labels" if unlabelled else "mean of D_0"
             return mean_prior(scene)
-        pairs = _pairs(scene, self.kind)
+        pairs = _pairs(scene, self.kind, self.blur, notes)
         notes["prior"] = self.kind  # whoever made it: a row must not depend on which worker was first
         found = self._found(self._key(scene, seed), lambda: self._learned(scene, pairs, seed))
         device = scene.pictures.device
@@ -115,9 +120,10 @@ class PriorRecipe:
 
     def _key(self, scene: Scene, seed: int) -> str:
         assert scene.labels is not None
-        told = (REVISION, self.kind, self._epochs, self.width, self.batch or BATCH[self.kind], seed)
+        told = (REVISION, self.kind, self._epochs, self.width, self.batch or BATCH[self.kind], seed, self.blur)
         made_of = hashlib.sha256(repr((*told, scene.pictures.device.type, tuple(scene.pictures.shape))).encode())
-        for value in (scene.pictures, scene.labels, scene.other):
+        # The targets too: the same public set with others of them must not find a translator that learnt from these.
+        for value in (scene.pictures, scene.labels, scene.other, scene.targets.sort().values):
             made_of.update(value.detach().cpu().contiguous().numpy().tobytes())
         return made_of.hexdigest()
 
@@ -150,8 +156,8 @@ def _read(file: Path) -> dict[str, Tensor] | None:
     return found if {"labels", "pictures"} <= found.keys() else None
 
 
-def _pairs(scene: Scene, kind: str) -> Pairs:
-    """Public pictures of people who are no targets and are seen in both domains."""
+def _pairs(scene: Scene, kind: str, blur: int | None, notes: MutableMapping[str, Any]) -> Pairs:
+    """Public pictures of people who are no targets and are seen in both domains; else D_0 beside blurred copies."""
     assert scene.labels is not None
     if len(scene.other) == 0:
         raise RefusedError(
@@ -159,14 +165,32 @@ def _pairs(scene: Scene, kind: str) -> Pairs:
             "use prior='mean', or gamma=0 for no prior"
         )
     of_clean, of_other = scene.labels[scene.clean], scene.labels[scene.other]
-    shared = torch.unique(of_clean[torch.isin(of_clean, of_other) & ~torch.isin(of_clean, scene.targets)])
-    if len(shared) == 0:
+    public = ~torch.isin(of_clean, scene.targets)
+    shared = torch.unique(of_clean[torch.isin(of_clean, of_other) & public])
+    if len(shared):
+        clean, other = scene.clean[torch.isin(of_clean, shared)], scene.other[torch.isin(of_other, shared)]
+        seen = _first(scene.pictures[other])
+        return Pairs(seen, scene.labels[other], _first(scene.pictures[clean]), scene.labels[clean])
+    if blur is None or not bool(public.any()):
         raise RefusedError(
             f"prior={kind!r}: nobody but targets is seen in both domains of the public set, so there is nothing "
-            "to learn a translation from; use prior='mean'"
+            "to learn a translation from; use prior='mean', or where the other domain is a blur prior_blur = the side "
+            "of its box"
         )
-    clean, other = scene.clean[torch.isin(of_clean, shared)], scene.other[torch.isin(of_other, shared)]
-    return Pairs(_first(scene.pictures[other]), scene.labels[other], _first(scene.pictures[clean]), scene.labels[clean])
+    notes["prior_pairs"] = f"D_0 and copies of it blurred by a box of {blur}"
+    clean = scene.clean[public]
+    pictures = _first(scene.pictures[clean])
+    return Pairs(_blurred(pictures, blur), scene.labels[clean], pictures, scene.labels[clean])
+
+
+def _blurred(pictures: Tensor, side: int) -> Tensor:
+    """The mean over the box around each pixel, mirrored at the borders; an even box reaches further up and left."""
+    if side > min(pictures.shape[-2:]):
+        raise RefusedError(
+            f"prior_blur={side}: the pictures are {pictures.shape[-2]}x{pictures.shape[-1]}; use a box that fits in"
+        )
+    before, after = side // 2, side - 1 - side // 2
+    return F.avg_pool2d(F.pad(pictures, (before, after, before, after), mode="reflect"), side, stride=1)
 
 
 def _first(pictures: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class DSFL(LogitSettings):
             progress,
             device,
             name="dsfl",
-            needs_labels=False,
+            needs_labels=self.uses_public_labels,
             epochs=self.epochs,
             server=self.server_epochs > 0,
         )

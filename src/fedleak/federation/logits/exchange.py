@@ -46,6 +46,7 @@ class Exchange:
         server: bool = True,
     ) -> None:
         self.name, self.problem, self.seeds, self.device, self._progress = name, problem, seeds, device, progress
+        _check_targets(problem)
         self._defense = _allowed(name, chain(defense))
         plan: ProtocolPlan = self._defense.apply(
             ProtocolPlan(settings.rounds, _public(name, problem, needs_labels)),
@@ -174,9 +175,7 @@ class Exchange:
         )
 
     def _targets(self) -> list[int]:
-        if self.problem.targets:
-            return sorted(self.problem.targets)
-        return sorted({int(label) for own in self.problem.clients.values() for label in own.labels.tolist()})
+        return sorted(self.problem.targets) if self.problem.targets else _held(self.problem)
 
     def _told(self, client: str) -> dict[str, Any]:
         labels = self.problem.clients[client].labels
@@ -212,6 +211,19 @@ def _public(name: str, problem: Problem, needs_labels: bool) -> PublicSet:
             f"the public set: labels must lie in 0 .. {problem.classes - 1}, the number of classes less one"
         )
     return public
+
+
+def _held(problem: Problem) -> list[int]:
+    """The labels of all clients' examples."""
+    return sorted({int(label) for own in problem.clients.values() for label in own.labels.tolist()})
+
+
+def _check_targets(problem: Problem) -> None:
+    if nobodys := sorted(set(problem.targets) - set(_held(problem))):
+        raise DataError(
+            f"targets: no client holds an example of {nobodys}; private labels are those of the clients' own examples: "
+            "leave these out, or give a client examples of them"
+        )
 
 
 def _allowed(name: str, defense: Chain) -> Chain:

@@ -61,11 +61,23 @@ class FedGEMS(LogitSettings):
     epsilon: float = Field(default=0.75, ge=0, le=1, description="share of the label beside the teacher")
     order: Literal["paper", "released"] = Field(default="paper", description="who trains first in a round")
 
+    @property
+    def uses_public_labels(self) -> bool:
+        return True
+
     def __call__(
         self, problem: Problem, defense: Defense, seeds: Seeds, progress: Progress = silent, device: str = "cpu"
     ) -> Recording:
         run = Exchange(
-            problem, self, defense, seeds, progress, device, name="fedgems", needs_labels=True, epochs=self.epochs
+            problem,
+            self,
+            defense,
+            seeds,
+            progress,
+            device,
+            name="fedgems",
+            needs_labels=self.uses_public_labels,
+            epochs=self.epochs,
         )
         server, private_loss, loss = _Selective(run, self), loss_named(problem.loss), guided(self.epsilon)
         assert run.labels is not None

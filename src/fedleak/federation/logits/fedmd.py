@@ -76,6 +76,10 @@ class FedMD(LogitSettings):
     digest_alone: bool = Field(default=True, description="digest also where there is one client, whose mean is its own")
     public_labels: bool = Field(default=True, description="use the labels of the public set")
 
+    @property
+    def uses_public_labels(self) -> bool:
+        return self.public_labels
+
     def __call__(
         self, problem: Problem, defense: Defense, seeds: Seeds, progress: Progress = silent, device: str = "cpu"
     ) -> Recording:
@@ -87,7 +91,7 @@ class FedMD(LogitSettings):
             progress,
             device,
             name="fedmd",
-            needs_labels=self.public_labels,
+            needs_labels=self.uses_public_labels,
             epochs=self.epochs,
             server=self.server_epochs > 0,
         )

@@ -87,6 +87,11 @@ class LogitSettings:
             raise ValueError(f"must be one of the {rounds} rounds; lower it or raise rounds")
         return value
 
+    @property
+    def uses_public_labels(self) -> bool:
+        """The public set must be labelled."""
+        return False
+
     def begin_phase(self, models: Stack) -> None:
         """Before a phase of training: an optimizer of its own for it, unless one is kept."""
         if self.moments == "fresh":

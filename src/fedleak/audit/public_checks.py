@@ -1,0 +1,59 @@
+"""Whether the public set of a specification is one that its protocol and its attacks can work with.
+
+Only what the tables say is looked at: an audit must not find out after the federations were simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedleak.audit.checks import Findings
+from fedleak.types import Predictions
+
+__all__ = ["check_public"]
+
+
+def check_public(
+    data: Any, protocol_name: str, protocol: Any, attacks: Sequence[tuple[str, Any]], found: Findings
+) -> None:
+    """Notes a missing public set, missing labels, and a prior that has nothing to learn from."""
+    if protocol.sends is not Predictions:
+        return
+    public = data.public
+    if public is None:
+        found.add(
+            "data.public",
+            f"is required: the clients of {protocol_name} predict on public examples; add a table [data.public] "
+            "with `targets` (people of the same data set) or `name` (another data set)",
+        )
+        return
+    # A protocol of somebody else's need not say.
+    if getattr(protocol, "uses_public_labels", False) and not public.labelled:
+        found.add(
+            "data.public.labels",
+            f"false, but {protocol_name} trains on the labels of the public set; label it, use dsfl, or fedmd with "
+            "public_labels = false",
+        )
+    for name, attack in attacks:
+        if (
+            getattr(attack, "translates", False)
+            and public.labelled
+            and (reason := _nothing_to_translate(public, attack))
+        ):
+            found.add("attacks", f"{name!r} with prior = {attack.prior!r}: {reason}")
+
+
+def _nothing_to_translate(public: Any, attack: Any) -> str:
+    if not public.of_people:
+        return (
+            f"the public set {public.name!r} has no pictures of another domain to learn a prior from; use "
+            "prior = 'mean', or gamma = 0 for no prior"
+        )
+    if public.domain == "blur" and public.variant != "released" and attack.prior_blur is None:
+        return (
+            "with domain = 'blur' of variant 'paper' only targets are blurred, so there are no pairs to learn from; "
+            f"say prior_blur = {public.box} (blurred copies of clean public pictures make pairs), prior = 'mean', or "
+            "data.public.variant = 'released'"
+        )
+    return ""
