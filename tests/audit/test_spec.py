@@ -106,8 +106,19 @@ BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
         ["protocol.disclose: attack 'dlm_plus' needs samples"],
     ),
     "attack kept to no protocol here": (GOOD + 'on = ["fedsgd"]\n', ["attacks.0.name", "fedavg"]),
+    "epsilon asked of an empirical defense": (
+        GOOD + '[[defenses]]\nname = "sparsify"\nfraction = 0.5\nepsilon = 1.0\n',
+        ["defenses.0.epsilon: dropping numbers proves no differential privacy; use gaussian", "found 1.0"],
+    ),
+    "epsilon asked of noise": (
+        GOOD + '[[defenses]]\nname = "gaussian"\nepsilon = 1.0\n',
+        ["defenses.0.epsilon: follows from noise, rounds and bound; give sigma", "found 1.0"],
+    ),
     "threshold is a word": ('threshold = "high"\n' + GOOD, ["threshold: must be a number"]),
 }
+
+
+DEEP = '[[attacks]]\nname = "msa"\nnetwork = { name = "mlp", hiden = 3 }\n'
 
 
 @pytest.mark.parametrize("name", GOOD_SPECS)
@@ -141,6 +152,17 @@ def test_all_problems_come_at_once(tmp_path: Path) -> None:
         read_spec(path)
     paths = {problem.path for problem in caught.value.problems}
     assert {"data.sise", "model.name", "attacks.0.steps", "defenses.0.sigma"} <= paths
+
+
+def test_a_problem_deep_in_a_table_comes_alone(tmp_path: Path) -> None:
+    """An attack that could not be made is not also said to read nothing of what is sent."""
+    path = tmp_path / "spec.toml"
+    path.write_text(GOOD.replace('"fedavg"', '"fedmd"').split("[[attacks]]")[0] + DEEP)
+    with pytest.raises(SpecError) as caught:
+        read_spec(path)
+    assert [problem.path for problem in caught.value.problems if problem.path.startswith("attacks")] == [
+        "attacks.0.network.hiden"
+    ]
 
 
 def test_the_resolved_text_gives_the_same_spec_again(tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ class Findings:
         self._problems.setdefault((path, message), Problem(path, message))
 
     def troubled(self) -> set[str]:
-        """The paths with a problem, and those right above one."""
-        return {at for path, _ in self._problems for at in (path, path.rpartition(".")[0])}
+        """The paths with a problem, and all those above one."""
+        parts = [path.split(".") for path, _ in self._problems]
+        return {".".join(part[:depth]) for part in parts for depth in range(len(part) + 1)}
 
     def raise_if_any(self) -> None:
         if self._problems:
