@@ -165,6 +165,25 @@ def test_a_problem_deep_in_a_table_comes_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_a_swept_strength_is_about_its_own_arm_alone(tmp_path: Path) -> None:
+    """The other arms are the same at every point: they have one place in the run, and count once."""
+    path = tmp_path / "spec.toml"
+    arms = '[[defenses]]\nname = "identity"\n[[defenses]]\nname = "gaussian"\nsigma = 1.0\n'
+    arms += '[[defenses]]\nname = "sparsify"\nfraction = 0.5\n'
+    axes = '[sweep]\n"defenses.1.sigma" = [0.1, 1.0]\n"defenses.2.fraction" = [0.2, 0.5, 0.9]\n"protocol.lr" = [0.1]\n'
+    path.write_text(GOOD + arms + axes)
+    spec = read_spec(path)
+    places = {(arm.label, *sorted(point.where_of(arm).items())) for point in spec.points for arm in point.arms}
+    lr = ("protocol.lr", 0.1)
+    assert places == {
+        ("none", lr),
+        *((f"gaussian(sigma={s:g})", ("defenses.1.sigma", s), lr) for s in (0.1, 1.0)),
+        *((f"sparsify(fraction={f:g})", ("defenses.2.fraction", f), lr) for f in (0.2, 0.5, 0.9)),
+    }
+    answer = CliRunner().invoke(app, ["check", str(path), "--json"])
+    assert json.loads(answer.stdout)["attack_trials"] == len(spec.points[0].attacks) * len(spec.seeds) * 6
+
+
 def test_the_resolved_text_gives_the_same_spec_again(tmp_path: Path) -> None:
     for text in GOOD_SPECS.values():
         (tmp_path / "a.toml").write_text(text)

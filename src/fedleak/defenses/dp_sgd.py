@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedleak.components import component
-from fedleak.defenses.accounting import gaussian_epsilon
+from fedleak.defenses.accounting import gaussian_epsilon, worth
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
 from fedleak.defenses.empirical import without_epsilon
 from fedleak.types import Named
@@ -83,5 +83,6 @@ class DPSGD:
         statement = (
             f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s) of {epochs} local epoch(s), example "
             f"level, {relation}: each example is in {uses} noised step(s), exact composition ({once:.3g} for one)"
+            f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)

@@ -22,7 +22,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from torch import Tensor
 
 from fedleak.components import component
-from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon
+from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon, worth
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
 from fedleak.defenses.empirical import without_epsilon
 from fedleak.defenses.layers import clipped_layers
@@ -170,6 +170,7 @@ class Gaussian(OnWeights):
         statement = (
             f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s), {_relation(plan)}: Gaussian noise "
             f"sigma={self.deviation:g} on L2 sensitivity {sensitivity:g}, exact composition ({once:.3g} for one round)"
+            f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)
 
@@ -232,6 +233,7 @@ class Laplace(OnWeights):
         statement = (
             f"({epsilon:.3g}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise "
             f"scale={self.spread:g} on L1 sensitivity {widest:.3g} {_basis(plan, sensitivity, widest)}basic composition"
+            f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, 0.0)
 
