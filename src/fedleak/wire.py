@@ -158,6 +158,10 @@ class Transcript:
         from fedleak.errors import RefusedError
 
         count = len(self.rounds)
+        if count == 0:
+            raise RefusedError(
+                f"round={index}: the transcript holds no rounds: an empty history; record at least one round"
+            )
         position = index - 1 if index > 0 else count + index
         if index == 0 or not 0 <= position < count:
             raise RefusedError(f"round={index}: the transcript holds rounds 1 to {count}; ask for one of these")

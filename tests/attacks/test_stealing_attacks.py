@@ -198,14 +198,46 @@ def test_without_history_only_the_last_weights_are_kept() -> None:
 def test_an_empty_history_is_refused() -> None:
     with pytest.raises(RefusedError, match="no history"):
         stolen(MSA(**QUICK), transcript([{}]))
-    with pytest.raises(RefusedError, match="rounds 1 to 0"):
+    with pytest.raises(RefusedError, match="no rounds: an empty history"):
         stolen(MSA(**QUICK), transcript([]))
+
+
+def test_where_nobody_can_be_imitated_it_is_an_error_and_not_a_list_of_refusals() -> None:
+    half = torch.arange(0, PUBLIC, 2)
+    seen = transcript([{name: predictions(0, index=half + t) for name in "abc"} for t in range(2)])
+    with pytest.raises(RefusedError, match=r"^a: rounds 1 and 2 .* different public examples .*\(2 more cannot"):
+        stolen(AdaMSA(**QUICK), seen)
 
 
 def test_a_network_with_other_outputs_is_refused() -> None:
     own = steady().with_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 7)))
     with pytest.raises(RefusedError, match=r"\(7,\) numbers .* 4 classes"):
-        stolen(MSA(network=None, epochs=1), own)
+        stolen(MSA(network="federation", epochs=1), own)
+
+
+def test_the_network_of_the_federation_has_a_name_that_toml_can_write() -> None:
+    assert MSA(network=None).network == "federation"
+    assert resolved(MSA(network=None))["network"] == "federation"
+    assert MSA(network="mlp").network == {"name": "mlp"}
+    assert MSA(network="federation").model(steady().setup) == steady().setup.model
+
+
+@pytest.mark.parametrize(
+    ("network", "path", "rule"),
+    [
+        ({"name": "nonsense"}, ("network", "name"), "must be one of lenet"),
+        ({"hidden": 3}, ("network", "name"), "must be one of lenet"),
+        ({"name": "mlp", "hidden": 0}, ("network", "hidden"), "greater than 0"),
+        ({"name": "mlp", "hiden": 3}, ("network", "hiden"), "no argument of mlp; `fedleak show models mlp`"),
+        (3, ("network",), "must be a table"),
+    ],
+)
+def test_a_wrong_network_is_named_by_its_path(network: Any, path: tuple[str, ...], rule: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        MSA(network=network)
+    (entry,) = caught.value.errors()
+    assert entry["loc"] == path
+    assert rule in entry["msg"]
 
 
 def test_without_a_public_set_it_is_refused() -> None:

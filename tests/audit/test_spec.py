@@ -108,8 +108,19 @@ BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "attack kept to no protocol here": (GOOD + 'on = ["fedsgd"]\n', ["attacks.0.name", "fedavg"]),
     "time limit is nothing": ("time_limit = 0\n" + GOOD, ["time_limit: must be a number of seconds above 0"]),
+    "epsilon asked of an empirical defense": (
+        GOOD + '[[defenses]]\nname = "sparsify"\nfraction = 0.5\nepsilon = 1.0\n',
+        ["defenses.0.epsilon: dropping numbers proves no differential privacy; use gaussian", "found 1.0"],
+    ),
+    "epsilon asked of noise": (
+        GOOD + '[[defenses]]\nname = "gaussian"\nepsilon = 1.0\n',
+        ["defenses.0.epsilon: follows from noise, rounds and bound; give sigma", "found 1.0"],
+    ),
     "threshold is a word": ('threshold = "high"\n' + GOOD, ["threshold: must be a number"]),
 }
+
+
+DEEP = '[[attacks]]\nname = "msa"\nnetwork = { name = "mlp", hiden = 3 }\n'
 
 
 @pytest.mark.parametrize("name", GOOD_SPECS)
@@ -143,6 +154,36 @@ def test_all_problems_come_at_once(tmp_path: Path) -> None:
         read_spec(path)
     paths = {problem.path for problem in caught.value.problems}
     assert {"data.sise", "model.name", "attacks.0.steps", "defenses.0.sigma"} <= paths
+
+
+def test_a_problem_deep_in_a_table_comes_alone(tmp_path: Path) -> None:
+    """An attack that could not be made is not also said to read nothing of what is sent."""
+    path = tmp_path / "spec.toml"
+    path.write_text(GOOD.replace('"fedavg"', '"fedmd"').split("[[attacks]]")[0] + DEEP)
+    with pytest.raises(SpecError) as caught:
+        read_spec(path)
+    assert [problem.path for problem in caught.value.problems if problem.path.startswith("attacks")] == [
+        "attacks.0.network.hiden"
+    ]
+
+
+def test_a_swept_strength_is_about_its_own_arm_alone(tmp_path: Path) -> None:
+    """The other arms are the same at every point: they have one place in the run, and count once."""
+    path = tmp_path / "spec.toml"
+    arms = '[[defenses]]\nname = "identity"\n[[defenses]]\nname = "gaussian"\nsigma = 1.0\n'
+    arms += '[[defenses]]\nname = "sparsify"\nfraction = 0.5\n'
+    axes = '[sweep]\n"defenses.1.sigma" = [0.1, 1.0]\n"defenses.2.fraction" = [0.2, 0.5, 0.9]\n"protocol.lr" = [0.1]\n'
+    path.write_text(GOOD + arms + axes)
+    spec = read_spec(path)
+    places = {(arm.label, *sorted(point.where_of(arm).items())) for point in spec.points for arm in point.arms}
+    lr = ("protocol.lr", 0.1)
+    assert places == {
+        ("none", lr),
+        *((f"gaussian(sigma={s:g})", ("defenses.1.sigma", s), lr) for s in (0.1, 1.0)),
+        *((f"sparsify(fraction={f:g})", ("defenses.2.fraction", f), lr) for f in (0.2, 0.5, 0.9)),
+    }
+    answer = CliRunner().invoke(app, ["check", str(path), "--json"])
+    assert json.loads(answer.stdout)["attack_trials"] == len(spec.points[0].attacks) * len(spec.seeds) * 6
 
 
 def test_the_resolved_text_gives_the_same_spec_again(tmp_path: Path) -> None:

@@ -18,7 +18,19 @@ from command_line import Answer, fedleak
 from fedleak.audit.truths import save_truth
 from fedleak.learning.own_models import attackable
 from fedleak.transcript import save_transcript
-from fedleak.types import Examples, Message, ModelSpec, Payload, Round, Setup, Transcript, Truth, Weights
+from fedleak.types import (
+    Examples,
+    Message,
+    ModelSpec,
+    Payload,
+    Predictions,
+    PublicSet,
+    Round,
+    Setup,
+    Transcript,
+    Truth,
+    Weights,
+)
 
 SOURCE = """
 import torch
@@ -209,3 +221,36 @@ def test_without_the_truth_and_without_the_wish_there_is_only_the_objective(run:
     assert "believed" not in answer.out.lower()
     shown = run("attack", recording, *plain, "--set", "steps=2", "--out", "sure")
     assert "believed" in shown.out
+
+
+def predicted() -> Path:
+    """Three clients' predictions of 3 classes on 6 public pictures, over two rounds; the second is of fewer."""
+    public = PublicSet(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(5)))
+
+    def sent(count: int) -> tuple[Message, ...]:
+        values = torch.softmax(torch.randn(count, 3, generator=torch.Generator().manual_seed(count)), dim=-1)
+        return tuple(Message(name, Predictions(values, "probabilities", torch.arange(count))) for name in "abc")
+
+    setup = Setup(model=ModelSpec("mlp"), input_shape=(1, 8, 8), classes=3, public=public)
+    save_transcript(Transcript(setup, (Round(1, None, sent(6)), Round(2, None, sent(4)))), "predicted")
+    return Path("predicted")
+
+
+STEAL = ("--set", "epochs=1", "--set", "network=federation", "--json")
+
+
+def test_a_network_of_ones_own_imitates_if_it_has_as_many_outputs_as_clients_predict(run: Run) -> None:
+    recording = predicted()
+    answer = run("attack", recording, "--attack", "msa", "--model", "my_app.task:Pooled", "--allow-code", *STEAL)
+    assert answer.code == 0, answer.err
+    assert [row["status"] for row in json.loads(answer.out)["rows"]] == ["ok"] * 3
+    answer = run("attack", recording, "--attack", "msa", "--model", "my_app.task:Net", "--allow-code", *STEAL)
+    assert answer.code == 2
+    assert "gives 4 numbers for a picture, but the clients of this recording predict 3 classes" in answer.err
+
+
+def test_predictions_that_change_length_between_rounds_are_an_error_for_an_attack_with_history(run: Run) -> None:
+    answer = run("attack", predicted(), "--attack", "adamsa", *STEAL)
+    assert answer.code == 2
+    assert "rounds 1 and 2 hold predictions on different public examples (6 and 4)" in answer.err
+    assert "use T0 = 0 (msa)" in answer.err

@@ -174,6 +174,13 @@ def test_one_shot_leaves_one_round_and_one_release() -> None:
     )
 
 
+def test_one_shot_counts_wherever_it_stands_in_a_chain() -> None:
+    known = Plan(rounds=9, predictions="probabilities", examples=10, dimension=40)
+    before, behind = chain(OneShot(), Gaussian(sigma=2.0)), chain(Gaussian(sigma=2.0), OneShot())
+    assert before.guarantee(known) == behind.guarantee(known)
+    assert "over 1 round(s)" in behind.guarantee(known).statement
+
+
 def test_cross_domain_drops_the_private_domain_and_keeps_rows_together() -> None:
     changed = CrossDomain().apply(plan([0, 1, 0, 1]), Context("protocol"), rng())
     assert changed.rounds == 7
@@ -243,6 +250,19 @@ def test_noise_behind_noise_or_rounding_claims_no_bound() -> None:
     for first in (Gaussian(sigma=1.0), Round(decimals=1), Directed(gamma=0.1)):
         assert first.after(known).sensitivity() is None
     assert chain(Gaussian(sigma=1.0), TopK(k=1)).guarantee(known).kind == "dp"
+
+
+def test_a_defense_that_looks_at_the_private_model_behind_the_noise_voids_its_proof() -> None:
+    """Which class `directed` moves depends on the client's model, so it is not post-processing of the noisy message."""
+    known = Plan(rounds=3, predictions="probabilities", examples=10, dimension=40)
+    noise, directed = Gaussian(sigma=20.0), Directed(gamma=0.1)
+    behind = chain(noise, directed).guarantee(known)
+    assert (behind.kind, behind.epsilon) == ("empirical", None)
+    assert "no post-processing" in behind.statement
+    # In front of a clip and the noise it is covered like everything else; rounding behind the noise is post-processing.
+    assert chain(directed, Clip(norm=1.0), noise).guarantee(known).kind == "dp"
+    assert chain(noise, directed, Clip(norm=1.0), noise).guarantee(known).kind == "dp"
+    assert chain(noise, Round(decimals=1)).guarantee(known) == noise.guarantee(known)
 
 
 def test_both_accountants_agree_over_rounds() -> None:

@@ -58,6 +58,18 @@ def test_seeds_rounds_and_clients_are_pooled_and_swept_settings_are_not(make_row
     assert swept(found) == ["protocol.lr"]
 
 
+def test_a_strength_that_the_defense_is_named_after_is_not_named_again(make_row: Make) -> None:
+    def rows(name: str) -> list[Row]:
+        free = make_row({"defense": "none"}, {"psnr": [1.0]})
+        return [
+            free,
+            *(make_row({"defense": name.format(s), "defenses.0.sigma": s}, {"psnr": [1.0]}) for s in (0.1, 1.0)),
+        ]
+
+    assert swept(summary(rows("gaussian(sigma={})"))) == []
+    assert swept(summary(rows("shipped"))) == ["defenses.0.sigma"]
+
+
 def test_a_protocols_constants_are_not_swept(make_row: Make) -> None:
     rows = [
         make_row({"protocol": "fedsgd", "protocol.rounds": 100}, {"psnr": [1.0]}),

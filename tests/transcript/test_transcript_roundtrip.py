@@ -161,3 +161,17 @@ def test_granting_hides_what_an_attack_does_not_need(tmp_path: Path) -> None:
     assert told.setup.disclosed == {"lr": 0.01}
     assert told.rounds[0].received[0].disclosed == {"samples": 4}
     assert told.rounds[0:1][0].received[0].disclosed == {"samples": 4}
+
+
+def test_a_round_that_contradicts_itself_is_refused_and_what_was_written_stays(tmp_path: Path) -> None:
+    whole = Message("a", Predictions(torch.rand(3, 4), "logits", torch.arange(3)))
+    short = Message("b", Predictions(torch.rand(2, 4), "logits", torch.arange(3)))
+    writer = TranscriptWriter(tmp_path / "t", SETUP)
+    writer.append(Round(1, None, (whole,)))
+    for wrong, words in (
+        (Round(2, None, (whole, short)), r"round 2: predictions of shape \[2, 4\] do not fit an index of shape \[3\]"),
+        (Round(2, None, (whole, whole)), "round 2: two messages of one round have the same sender"),
+    ):
+        with pytest.raises(TranscriptError, match=words):
+            writer.append(wrong)
+    assert [one.index for one in load_transcript(tmp_path / "t").rounds] == [1]

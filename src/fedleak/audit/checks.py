@@ -26,8 +26,9 @@ class Findings:
         self._problems.setdefault((path, message), Problem(path, message))
 
     def troubled(self) -> set[str]:
-        """The paths with a problem, and those right above one."""
-        return {at for path, _ in self._problems for at in (path, path.rpartition(".")[0])}
+        """The paths with a problem, and all those above one."""
+        parts = [path.split(".") for path, _ in self._problems]
+        return {".".join(part[:depth]) for part in parts for depth in range(len(part) + 1)}
 
     def raise_if_any(self) -> None:
         if self._problems:
@@ -128,8 +129,8 @@ def build_point_parts(
     return data, model, protocol
 
 
-def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], tuple[Any, ...]]]:
-    """(label, defense names, defenses) of every arm.
+def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], tuple[Any, ...], frozenset[int]]]:
+    """(label, defense names, defenses, numbers of the entries that it is made of) of every arm.
 
     Each [[defenses]] entry is an arm of its own; entries with the same `arm` are one arm, applied in order; a list
     in a list is one arm too. No entry at all: one arm without a defense.
@@ -141,6 +142,7 @@ def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], 
         return []
     groups: dict[str, list[tuple[str, Any]]] = {}
     explicit: set[str] = set()
+    entries: dict[str, set[int]] = {}
     for number, entry in enumerate(given):
         inner = entry if isinstance(entry, list) else [entry]
         key = f"#{number}"
@@ -162,11 +164,12 @@ def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], 
                 made = build(named[1], table, path, found)
                 if made is not None:
                     groups.setdefault(key, []).append((named[0], made))
+                    entries.setdefault(key, set()).add(number)
         if not inner:
             groups.setdefault(key, [])
     if not given:
         groups["none"] = []
-    arms: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...]]] = {}
+    arms: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...], frozenset[int]]] = {}
     for key, members in groups.items():
         names, defenses = tuple(n for n, _ in members), tuple(d for _, d in members)
         title = key if key in explicit else label(chain(*defenses))
@@ -176,7 +179,7 @@ def build_arms(given: Any, found: Findings) -> list[tuple[str, tuple[str, ...], 
             )
         if title in arms:
             found.add("defenses", f'two arms are both {title!r}; give one of them another arm = "..."')
-        arms[title] = (title, names, defenses)
+        arms[title] = (title, names, defenses, frozenset(entries.get(key, ())))
     return list(arms.values())
 
 

@@ -45,7 +45,7 @@ class FederationJob:
             "protocol": self.point.protocol_name,
             "defense": self.arm.label,
             "seed": self.seed,
-            **self.point.where,
+            **self.point.where_of(self.arm),
         }
 
 

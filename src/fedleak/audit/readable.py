@@ -51,6 +51,14 @@ def readable(
         setup = replace(setup, input_shape=_looked_up(seen))
     if model is not None and _updates(seen):
         setup = replace(setup, classes=_answered(setup, classes))
+    elif model is not None and setup.public is not None:
+        # Clients sent predictions: the classes are those they predict, and a network of others imitates nobody.
+        told = _answered(setup, None)
+        if told != setup.classes:
+            raise RefusedError(
+                f"model: gives {told} numbers for a picture, but the clients of this recording predict "
+                f"{setup.classes} classes; give a network with {setup.classes} outputs"
+            )
     return replace(seen, setup=setup)
 
 

@@ -62,6 +62,14 @@ class Arm:
     label: str
     names: tuple[str, ...]
     defenses: tuple[Any, ...]
+    entries: frozenset[int] = frozenset()
+    """Which of the [[defenses]] entries it is made of."""
+
+    def touched_by(self, path: str) -> bool:
+        """Whether a swept value is any of this arm's: `defenses.1.sigma` is about the arms that hold entry 1 alone."""
+        table, _, rest = path.partition(".")
+        number = rest.partition(".")[0]
+        return table != "defenses" or not number.isdigit() or int(number) in self.entries
 
     def describe(self) -> list[dict[str, Any]]:
         return [
@@ -94,6 +102,11 @@ class Point:
     arms: tuple[Arm, ...]
     attacks: tuple[AttackChoice, ...]
     where: Mapping[str, Any] = field(default_factory=dict)
+
+    def where_of(self, arm: Arm) -> dict[str, Any]:
+        """What is swept, as far as it is about this arm: one that a swept strength is not about is the same at every
+        point, and runs and shows once."""
+        return {path: value for path, value in self.where.items() if arm.touched_by(path)}
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedleak.audit.spec import read_spec
+from fedleak.audit.spec import Spec, read_spec
 from fedleak.audit.toml import parse_assignment
 from fedleak.commands.output import print_json, say, warn
+from fedleak.components import resolved
 from fedleak.errors import FedleakError, Problem, SpecError
+from fedleak.files import digest
 
 __all__ = ["check_command"]
 
@@ -23,7 +25,7 @@ def check_command(source: Path, *, changes: Sequence[str], allow_code: bool, as_
             print_json({"ok": False, "problems": [{"path": p.path, "message": p.message} for p in listed]})
         return 2
     arms = {arm.label for point in spec.points for arm in point.arms}
-    attacks = sum(len(point.attacks) * len(point.arms) for point in spec.points) * len(spec.seeds)
+    attacks = len(_trials(spec)) * len(spec.seeds)
     counts = {"points": len(spec.points), "arms": len(arms), "seeds": len(spec.seeds), "attack_trials": attacks}
     if as_json:
         print_json({"ok": True, "problems": [], **counts})
@@ -33,3 +35,21 @@ def check_command(source: Path, *, changes: Sequence[str], allow_code: bool, as_
             f"{attacks} attack trial(s)"
         )
     return 0
+
+
+def _trials(spec: Spec) -> set[str]:
+    """The attacks of one seed. A sweep of one defense's strength leaves the other arms as they are: they count once."""
+    return {
+        digest(
+            {
+                "data": resolved(point.data),
+                "model": [point.model.name, dict(point.model.arguments)],
+                "protocol": [point.protocol_name, resolved(point.protocol)],
+                "arm": [arm.label, arm.describe(), point.where_of(arm)],
+                "attack": choice.describe(),
+            }
+        )
+        for point in spec.points
+        for arm in point.arms
+        for choice in point.attacks
+    }

@@ -7,7 +7,7 @@ import math
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "laplace_epsilon"]
+__all__ = ["gaussian_delta", "gaussian_epsilon", "laplace_epsilon", "worth"]
 
 
 def gaussian_delta(epsilon: float, sigma: float, sensitivity: float, rounds: int = 1) -> float:
@@ -37,3 +37,16 @@ def gaussian_epsilon(sigma: float, sensitivity: float, delta: float, rounds: int
 def laplace_epsilon(scale: float, l1_sensitivity: float, rounds: int = 1) -> float:
     """The epsilon (with delta 0) of `rounds` releases with Laplace noise: basic composition."""
     return rounds * l1_sensitivity / scale
+
+
+MEANINGLESS = 20.0
+"""Above this an attacker may be half a billion times (e^20) surer of one data set than of its neighbour."""
+
+
+def worth(epsilon: float) -> str:
+    """What to add to a statement whose epsilon is true and says nothing.
+
+    >>> worth(3.0), worth(3000.0)
+    ('', '; so large an epsilon promises nothing in practice')
+    """
+    return "" if epsilon <= MEANINGLESS else "; so large an epsilon promises nothing in practice"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedleak.components import component
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.empirical import PROVEN, without_epsilon
 from fedleak.defenses.payloads import global_norm, map_update, update_of
 from fedleak.types import Payload
 
@@ -32,6 +33,11 @@ class Clip:
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
     norm: float = Field(gt=0, allow_inf_nan=False, description="largest L2 norm of the whole update")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epsilon(cls, given: Any) -> Any:
+        return without_epsilon(given, f"clipping alone proves no differential privacy; {PROVEN} behind it")
 
     def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
         length = global_norm(update_of(value, context))

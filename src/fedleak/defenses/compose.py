@@ -45,7 +45,8 @@ class Chain:
 
     Sees: what its members see.
     Needs: what its members need.
-    Guarantees: the strongest proof of a member; what follows a proven member is post-processing.
+    Guarantees: the strongest proof of a member; what follows a proven member is post-processing, unless it looks at the
+        client's own model (`uses` "previous"): that is made of private data, and what it adds is covered by no proof.
     """
 
     paper: ClassVar[str] = ""
@@ -65,8 +66,13 @@ class Chain:
         return plan
 
     def guarantee(self, plan: Plan) -> Guarantee:
+        for member in self.members:
+            if member.stage == "protocol":  # it acts before all others, wherever it stands
+                plan = member.after(plan)
         found: list[Guarantee] = []
         for member in self.members:
+            if _looks_at_private_data(member):
+                found = [_void(before, member) for before in found]
             found.append(member.guarantee(plan))
             plan = member.after(plan)
         proven = [g for g in found if g.kind == "dp" and g.epsilon is not None]
@@ -76,6 +82,22 @@ class Chain:
             return identity.guarantee(plan)
         statement = "; ".join(g.statement for g in found)
         return Guarantee("empirical" if any(g.kind == "empirical" for g in found) else "none", statement)
+
+
+def _looks_at_private_data(member: Defense) -> bool:
+    return "previous" in getattr(member, "uses", ())
+
+
+def _void(before: Guarantee, member: Defense) -> Guarantee:
+    """What is left of a proof when a later member uses private data again."""
+    if before.kind != "dp":
+        return before
+    name = type(member).__name__.lower()
+    return Guarantee(
+        "empirical",
+        f"empirical: {name} stands behind the noise and looks at the client's own model, so it is no post-processing; "
+        "put the noise last, behind a clip",
+    )
 
 
 def chain(*defenses: Defense) -> Chain:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedleak.components import component
-from fedleak.defenses.accounting import gaussian_epsilon
+from fedleak.defenses.accounting import gaussian_epsilon, worth
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.empirical import without_epsilon
 from fedleak.types import Named
 
 __all__ = ["DPSGD"]
@@ -39,6 +40,11 @@ class DPSGD:
         ge=0, allow_inf_nan=False, description="standard deviation of the noise as a multiple of max_grad_norm"
     )
     max_grad_norm: float = Field(gt=0, allow_inf_nan=False, description="largest L2 norm of one example's gradient")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epsilon(cls, given: Any) -> Any:
+        return without_epsilon(given, "follows from the noise and the number of steps; give noise_multiplier instead")
 
     def apply(self, value: Named, context: Context, rng: torch.Generator) -> dict[str, Tensor]:
         count = len(next(iter(value.values())))
@@ -77,5 +83,6 @@ class DPSGD:
         statement = (
             f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s) of {epochs} local epoch(s), example "
             f"level, {relation}: each example is in {uses} noised step(s), exact composition ({once:.3g} for one)"
+            f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)

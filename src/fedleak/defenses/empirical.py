@@ -13,7 +13,21 @@ from fedleak.defenses.base import Defense, Guarantee, Plan
 from fedleak.errors import RefusedError
 from fedleak.types import Payload, Predictions
 
-__all__ = ["Empirical", "epsilon_of", "predictions_of"]
+__all__ = ["PROVEN", "Empirical", "epsilon_of", "predictions_of", "without_epsilon"]
+
+
+PROVEN = "use gaussian or laplace for a proof"
+
+
+def without_epsilon(given: Any, message: str) -> Any:
+    """For a `model_validator(mode="before")`: whoever asks a defense for an epsilon is told why it cannot be set, not
+    that the word is unknown."""
+    values = given.kwargs if isinstance(given, ArgsKwargs) else given
+    if not isinstance(values, Mapping) or not (asked := [key for key in ("epsilon", "delta") if key in values]):
+        return given
+    problem = PydanticCustomError("rule", "{message}", {"message": message})
+    entries = [InitErrorDetails(type=problem, loc=(key,), input=values[key]) for key in asked]
+    raise ValidationError.from_exception_data("defense", entries)
 
 
 @component
@@ -29,14 +43,7 @@ class Empirical:
     @model_validator(mode="before")
     @classmethod
     def _no_epsilon(cls, given: Any) -> Any:
-        """Whoever asks for an epsilon is told why there is none, not that the word is unknown."""
-        values = given.kwargs if isinstance(given, ArgsKwargs) else given
-        if not isinstance(values, Mapping) or not (asked := [key for key in ("epsilon", "delta") if key in values]):
-            return given
-        message = f"this defense proves no differential privacy: {cls.why}; use gaussian or laplace for a proof"
-        problem = PydanticCustomError("rule", "{message}", {"message": message})
-        entries = [InitErrorDetails(type=problem, loc=(key,), input=values[key]) for key in asked]
-        raise ValidationError.from_exception_data(cls.__name__, entries)
+        return without_epsilon(given, f"this defense proves no differential privacy: {cls.why}; {PROVEN}")
 
     def guarantee(self, plan: Plan) -> Guarantee:
         return Guarantee("empirical", f"empirical: {self.why}")

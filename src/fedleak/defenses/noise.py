@@ -22,8 +22,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from torch import Tensor
 
 from fedleak.components import component
-from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon
+from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon, worth
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.empirical import without_epsilon
 from fedleak.defenses.layers import clipped_layers
 from fedleak.defenses.payloads import map_numbers
 from fedleak.defenses.stages import On, stage_of_choice
@@ -43,6 +44,11 @@ class OnWeights:
     )
     group: PositiveInt = Field(default=1, description="L of eq. 13: what the noised numbers are divided by")
     on: On = Field(default="message", description="the message, or every example's gradient at every local step")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epsilon(cls, given: Any) -> Any:
+        return without_epsilon(given, "follows from noise, rounds and bound; give sigma, scale or variance instead")
 
     @model_validator(mode="after")
     def _of_a_message(self) -> Self:
@@ -164,6 +170,7 @@ class Gaussian(OnWeights):
         statement = (
             f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s), {_relation(plan)}: Gaussian noise "
             f"sigma={self.deviation:g} on L2 sensitivity {sensitivity:g}, exact composition ({once:.3g} for one round)"
+            f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)
 
@@ -226,6 +233,7 @@ class Laplace(OnWeights):
         statement = (
             f"({epsilon:.3g}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise "
             f"scale={self.spread:g} on L1 sensitivity {widest:.3g} {_basis(plan, sensitivity, widest)}basic composition"
+            f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, 0.0)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedleak.components import component
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.empirical import PROVEN, without_epsilon
 from fedleak.defenses.payloads import map_update
 from fedleak.defenses.stages import On, stage_of_choice
 from fedleak.types import Named
@@ -35,6 +36,11 @@ class Prune:
     stage: ClassVar[Stage | None] = stage_of_choice("gradients")
     fraction: float = Field(ge=0, le=1, description="probability that a number becomes zero")
     on: On = Field(default="gradients", description="every example's gradient at every local step, or the message")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epsilon(cls, given: Any) -> Any:
+        return without_epsilon(given, f"dropping numbers proves no differential privacy; {PROVEN}")
 
     def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
         def thin(numbers: Named) -> dict[str, Tensor]:

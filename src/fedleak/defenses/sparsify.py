@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedleak.components import component
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
+from fedleak.defenses.empirical import PROVEN, without_epsilon
 from fedleak.defenses.payloads import map_numbers, map_update
 from fedleak.types import Named, Payload
 
@@ -36,6 +37,11 @@ class Sparsify:
     fraction: float = Field(ge=0, lt=1, description="share of the numbers that becomes zero")
     of: Literal["update", "weights"] = "update"
     by: Literal["magnitude", "signed"] = "magnitude"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epsilon(cls, given: Any) -> Any:
+        return without_epsilon(given, f"dropping numbers proves no differential privacy; {PROVEN}")
 
     def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
         if self.of == "weights":

@@ -55,7 +55,8 @@ def summary(rows: Iterable[Row]) -> list[Summary]:
 def swept(summaries: Iterable[Summary]) -> list[str]:
     """Settings that take several values where nothing but them differs. A protocol's constants are not among them.
 
-    A setting of the attack that only some lines name is one: the others have it at its default.
+    A setting of the attack that only some lines name is one: the others have it at its default. The strength of a
+    defense is none where the defense's name says it: `gaussian(sigma=0.1)`.
     """
     seen: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for found in summaries:
@@ -65,9 +66,18 @@ def swept(summaries: Iterable[Summary]) -> list[str]:
     for group in seen.values():
         for key in {key for where in group for key in where if key not in NAMED or key == "preset"}:
             taken = {str(where[key]) for where in group if key in where}
+            if _said_by_the_defense(key, group):
+                continue
             if len(taken) > 1 or (is_attackers(key) and any(key not in where for where in group)):
                 keys.add(key)
     return sorted(keys)
+
+
+def _said_by_the_defense(key: str, group: Sequence[Mapping[str, Any]]) -> bool:
+    values: dict[str, set[str]] = {}
+    for where in group:
+        values.setdefault(str(where.get("defense")), set()).add(str(where.get(key)))
+    return key.startswith("defenses.") and all(len(taken) == 1 for taken in values.values())
 
 
 def tried(row: Row) -> dict[str, Any]:

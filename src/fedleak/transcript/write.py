@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -98,6 +99,15 @@ class TranscriptWriter:
         self._flush()
 
     def append(self, seen: Round) -> None:
+        """Adds a round; TranscriptError where it contradicts itself (two messages of one sender, predictions whose
+        length is not that of their index, an index that does not rise), and nothing is written."""
+        try:
+            self._append(seen)
+        except pydantic.ValidationError as problem:
+            said = problem.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise TranscriptError(f"round {seen.index}: {said}; nothing of it was written") from None
+
+    def _append(self, seen: Round) -> None:
         shelf = _Shelf()
         described: dict[str, Any] = {
             "index": seen.index,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import pydantic
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fedleak.components import RoundNumber, component, configure, filled
 from fedleak.models import MODELS
 from fedleak.types import ModelSpec, Setup
 
-__all__ = ["PAPER", "PAPER_OPEN", "Preset", "StealingSettings"]
+__all__ = ["OF_THE_FEDERATION", "PAPER", "PAPER_OPEN", "Preset", "StealingSettings"]
 
 Preset = Literal["strong", "paper", "paper_open"]
 
@@ -21,6 +22,9 @@ PAPER: Mapping[str, Any] = {"lr": 0.01, "batch_size": 128}
 
 PAPER_OPEN: Mapping[str, Any] = {"lr": 0.01, "batch_size": 256}
 """adamsa.txt E.3, both Open-worlds."""
+
+OF_THE_FEDERATION = "federation"
+"""The `network` that says: the one that the federation names. A word, because TOML has no null."""
 
 
 @component
@@ -32,9 +36,10 @@ class StealingSettings:
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"strong": {}, "paper": PAPER, "paper_open": PAPER_OPEN}
 
     preset: Preset = "strong"
-    network: dict[str, Any] | None = Field(
-        default_factory=lambda: {"name": "adamsa_cnn", "widths": [128, 256]},
-        description="the imitation: a model's name and its arguments; none: the network that the federation names",
+    network: dict[str, Any] | str = Field(
+        default={"name": "adamsa_cnn", "widths": [128, 256]},
+        description="the imitation: a model's name and its arguments; 'federation': the network that the federation "
+        "names (with `fedleak attack --model`, that one)",
     )
     epochs: PositiveInt = Field(default=5, description="passes over the public set in every round")
     steps: NonNegativeInt = Field(default=0, description="steps of Adam in every round; 0: as many as `epochs` make")
@@ -53,23 +58,45 @@ class StealingSettings:
     def _fill(cls, given: Any) -> Any:
         return filled(cls.PRESETS, given, "strong")
 
-    @model_validator(mode="after")
-    def _known_network(self) -> Self:
-        if self.network is None:
-            return self
-        name = self.network.get("name")
+    @field_validator("network", mode="before")
+    @classmethod
+    def _table(cls, given: Any) -> Any:
+        """A name alone stands for the model with its defaults, None for the federation's network."""
+        if given is None:
+            return OF_THE_FEDERATION
+        if isinstance(given, str) and given != OF_THE_FEDERATION:
+            return {"name": given}
+        if not isinstance(given, str | Mapping):
+            raise ValueError("must be a table of a model's name and its arguments, or a name")
+        return given
+
+    @field_validator("network")
+    @classmethod
+    def _known(cls, network: dict[str, Any] | str) -> dict[str, Any] | str:
+        if isinstance(network, str):
+            return network
+        name = network.get("name")
         if name not in MODELS:
-            raise ValueError(f"network: name={name!r} is not one of {', '.join(MODELS)}")
+            known = f"{', '.join(MODELS)}, or network = '{OF_THE_FEDERATION}'"
+            raise _wrong(("name",), name, f"must be one of {known}")
         try:
-            configure(MODELS[name], {key: value for key, value in self.network.items() if key != "name"})
+            configure(MODELS[name], {key: value for key, value in network.items() if key != "name"})
         except pydantic.ValidationError as problem:
             first = problem.errors(include_url=False)[0]
-            raise ValueError(f"network.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        return self
+            unknown = first["type"] == "unexpected_keyword_argument"
+            rule = f"no argument of {name}; `fedleak show models {name}` lists them" if unknown else first["msg"]
+            raise _wrong(first["loc"], first["input"], rule) from None
+        return network
 
     def model(self, setup: Setup) -> ModelSpec:
         """The network that imitates."""
-        if self.network is None:
+        if isinstance(self.network, str):
             return setup.model
         arguments = {key: value for key, value in self.network.items() if key != "name"}
         return ModelSpec(str(self.network["name"]), arguments)
+
+
+def _wrong(place: tuple[int | str, ...], value: Any, rule: str) -> pydantic.ValidationError:
+    """A problem with one entry of `network`, under its own path."""
+    entry = InitErrorDetails(type=PydanticCustomError("rule", "{rule}", {"rule": rule}), loc=place, input=value)
+    return pydantic.ValidationError.from_exception_data("network", [entry])

@@ -65,16 +65,22 @@ def _wrong(setup: Setup, round_: Round, sender: str, payload: object) -> str:
     rows, public = len(payload.values), 0 if setup.public is None else len(setup.public)
     if payload.values.ndim != 2 or payload.values.shape[1] != setup.classes:
         shape = tuple(payload.values.shape)
-        return f"{where}: predictions of shape {shape}, expected one column for each of {setup.classes} classes"
+        return (
+            f"{where}: predictions of shape {shape}, expected one column for each of {setup.classes} classes; "
+            "leave such messages out of the recording"
+        )
     if rows != len(payload.index):
         return (
             f"{where}: {rows} predictions for {len(payload.index)} public examples: the length changed, and `index` "
-            "does not say which examples are meant"
+            "does not say which examples are meant; record an index of one number for each prediction"
         )
     if rows == 0 or int(payload.index.min()) < 0 or int(payload.index.max()) >= public:
-        return f"{where}: predictions on examples that are not among the {public} public ones"
+        return (
+            f"{where}: predictions on examples that are not among the {public} public ones; record the public set "
+            "that clients predicted on, and an index into it"
+        )
     if not bool(torch.isfinite(payload.values).all()):
-        return f"{where}: predictions that are not finite"
+        return f"{where}: predictions that are not finite; leave such messages out of the recording"
     return ""
 
 

@@ -66,6 +66,8 @@ def steal(
             usable.append(one)
         except RefusedError as reason:
             refused[one.sender] = str(reason)
+    if not usable:
+        raise RefusedError(_nobody(refused))
     found: dict[str, StolenModel] = {}
     objectives: dict[str, dict[int, float]] = {}
     notes: dict[str, object] = {"network": spec.name, "rounds": last, "victims": len(usable)}
@@ -88,6 +90,13 @@ def steal(
     }
     victims = tuple(found.get(one.sender) or empty[one.sender] for one in observed)
     return StolenModels(victims, _trace([v.sender for v in victims], objectives), notes)
+
+
+def _nobody(refused: dict[str, str]) -> str:
+    """Why not a single client can be imitated; some that can are attacked, and the others say why they are not."""
+    first = next(iter(refused.values()))
+    others = f" ({len(refused) - 1} more cannot be learned from either)" if len(refused) > 1 else ""
+    return f"{first}{others}"
 
 
 def _check(setup: Setup, spec: ModelSpec) -> None:

@@ -201,8 +201,8 @@ def _public(name: str, problem: Problem, needs_labels: bool) -> PublicSet:
     if public.labels is None:
         if needs_labels:
             raise RefusedError(
-                f"{name}: trains on the labels of the public set, which has none; label it, use dsfl, or fedmd with "
-                "public_labels=false"
+                f"{name}: trains on the labels of the public set, which has none; label it (data.public.labels = "
+                "true), use dsfl, or fedmd with public_labels=false"
             )
     elif len(public.labels) != len(public):
         raise ShapeError(f"the public set: {len(public.labels)} labels for {len(public)} images")
