@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.inversion import objective
 from fedleak.attacks.inversion.distances import SquaredL2
 from fedleak.attacks.inversion.dummies import Dummies
 from fedleak.attacks.inversion.objective import GradientMatch
@@ -148,6 +149,25 @@ def test_where_memory_runs_out_the_batch_is_halved(monkeypatch: pytest.MonkeyPat
     found = match(points, targets)
     assert match.piece == 1  # 7 halves to 3, 3 to 1
     torch.testing.assert_close(found, expected)
+
+
+def test_on_a_cpu_as_many_problems_as_have_room_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that takes too much there is killed, not told: 7 problems in the room of 3 go by threes."""
+    free = matching(seeded(smooth))
+    assert free.piece == 64
+    points, targets = problems(free, 7)
+    monkeypatch.setattr(objective, "ROOM_ON_A_CPU", 1)
+    assert matching(seeded(smooth)).piece == 1, "one problem is always tried"
+    one = next(room for room in range(1000, 10**6, 1000) if _piece_in(monkeypatch, room) == 3)
+    tight = matching(seeded(smooth))
+    assert tight.piece == 3
+    assert _piece_in(monkeypatch, 2 * one) in (6, 7)
+    torch.testing.assert_close(tight(points, targets), free(points, targets))
+
+
+def _piece_in(monkeypatch: pytest.MonkeyPatch, room: int) -> int:
+    monkeypatch.setattr(objective, "ROOM_ON_A_CPU", room)
+    return matching(seeded(smooth)).piece
 
 
 def test_memory_that_is_too_small_for_one_problem_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

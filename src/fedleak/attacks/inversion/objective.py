@@ -18,10 +18,16 @@ from fedleak.attacks.inversion.dummies import Dummies
 from fedleak.attacks.inversion.priors import Prior
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Loss, Network
+from fedleak.learning.memory import saved_by_autograd
 from fedleak.types import Named
 
 __all__ = ["GradientMatch"]
 
+ROOM_ON_A_CPU = 2 * 2**30
+"""Bytes that problems evaluated at once may take there: a machine that is out of memory raises no error, it kills. A
+fixed number and not what is free now, so that the same specification gives the same bits on a busy machine."""
+COPIES = 6
+"""Tensors as large as all weights for every problem: its gradient, the target, their distance and its slope."""
 SAME = 1e-2
 """How far two computations of the same slope may be apart, as a share: far above rounding, far below a wrong one."""
 
@@ -29,9 +35,10 @@ SAME = 1e-2
 class GradientMatch:
     """Values and slopes of many problems at the same weights.
 
-    At most `piece` problems are evaluated at once; where memory runs out it is halved. Where the module cannot be
-    mapped over problems they are evaluated one by one, and `fallback` says why. On a GPU an evaluation is recorded once
-    per batch size and replayed; where that is not possible it is computed each time, and `uncaptured` says why.
+    At most `piece` problems are evaluated at once: fewer where they would take too much of a CPU's memory, half where a
+    GPU's runs out. Where the module cannot be mapped over problems they are evaluated one by one, and `fallback` says
+    why. On a GPU an evaluation is recorded once per batch size and replayed; where that is not possible it is computed
+    each time, and `uncaptured` says why.
     """
 
     def __init__(
@@ -144,6 +151,11 @@ class GradientMatch:
                 f"model: its gradient cannot be differentiated with respect to the inputs ({_first_line(error)}); "
                 "an inversion needs a module that is twice differentiable"
             ) from error
+        if not like.is_cuda:
+            with saved_by_autograd() as kept:
+                self._alone(points[:1], [t[:1] for t in given])
+            own = sum(weight.numel() * weight.element_size() for weight in self.weights.values())
+            self.piece = max(1, min(self.piece, ROOM_ON_A_CPU // (COPIES * own + kept.total)))
         try:
             _, together = self._together(points, given)
             # torch maps some layers to other second derivatives than theirs (BatchNorm on batch statistics).
