@@ -1,7 +1,8 @@
-"""`__all__` is what can be imported, in every module."""
+"""`__all__` is what can be imported, in every module, and the examples of docstrings are true."""
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import pkgutil
 import subprocess
@@ -26,6 +27,12 @@ def test_all_names_what_is_there(name: str) -> None:
     assert len(set(listed)) == len(listed)
     for item in listed:
         assert getattr(module, item) is not None
+
+
+def test_the_examples_of_every_docstring_run() -> None:
+    found = {name: doctest.testmod(importlib.import_module(name)) for name in MODULES}
+    assert {name: result for name, result in found.items() if result.failed} == {}
+    assert sum(result.attempted for result in found.values()) > 20
 
 
 def test_help_does_not_import_torch() -> None:
