@@ -28,7 +28,7 @@ from fedleak.audit.store import RunFolder
 from fedleak.audit.toml import assign, parse_assignment
 from fedleak.audit.truths import load_truth
 from fedleak.audit.work import attack_transcript, one_thread, victim_row
-from fedleak.commands.output import print_json, rows_document, say
+from fedleak.commands.output import print_json, rows_document, say, warn
 from fedleak.components import resolved
 from fedleak.data import data_root
 from fedleak.errors import RefusedError
@@ -117,6 +117,9 @@ def attack_command(
     if as_json:
         print_json(rows_document(rows))
     _tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
+    if all(row.status == "refused" for row in rows):
+        warn(f"no client could be attacked: {rows[0].reason}")
+        return 2
     return 0
 
 
@@ -228,8 +231,13 @@ def _tell(
             shown.append(_numbers(row.scores.get(metric, ())) or row.reason)
         table.add_row(*shown)
     say(table, as_json)
-    for reason in dict.fromkeys(row.reason for row in rows if row.reason and not sure and not metrics):
+    marked = [f"{row.where.get('client')}: {row.reason}" for row in rows if row.status == "ok" and row.reason]
+    in_table = sure or bool(metrics)
+    refused = [row.reason for row in rows if row.status != "ok" and row.reason and not in_table]
+    for reason in dict.fromkeys([*refused, *marked[:FEW]]):
         say(reason, as_json)
+    if len(marked) > FEW:
+        say(f"and {len(marked) - FEW} more clients whose rows say so", as_json)
     for victim in finding.victims:
         if isinstance(victim, RecoveredCounts) and victim.status == "ok":
             say(f"{victim.sender}: images of each class {victim.counts.tolist()}", as_json)
