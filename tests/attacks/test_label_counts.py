@@ -93,6 +93,24 @@ def test_rounded_counts_are_whole_and_have_the_total(estimate: list[float], tota
     assert counts.dtype == torch.int64
 
 
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(1, 20))
+def test_too_many_are_taken_from_the_largest_one_by_one(counts: list[int], total: int) -> None:
+    """Whole estimates have no remainders: one less of every class that has any, in order, then of the largest."""
+    expected, over = list(counts), sum(counts) - total
+    for at in [at for at, count in enumerate(counts) if count][: max(over, 0)]:
+        expected[at] -= 1
+    while sum(expected) > total:
+        expected[expected.index(max(expected))] -= 1
+    if over >= 0:
+        assert rounded_counts(torch.tensor(counts, dtype=torch.float64), total).tolist() == expected
+
+
+def test_absurd_estimates_are_cut_down_at_once() -> None:
+    """A learning rate that is told far too small."""
+    assert rounded_counts(torch.tensor([3e11, -5e11, 3e11, 1.0], dtype=torch.float64), 9).tolist() == [4, 0, 5, 0]
+    assert rounded_counts(torch.tensor([1e300, 2.0, -1e300], dtype=torch.float64), 5).tolist() == [4, 1, 0]
+
+
 def test_estimates_that_are_not_finite_are_refused() -> None:
     with pytest.raises(RefusedError, match="not finite"):
         rounded_counts(torch.tensor([1.0, float("nan")]), 2)

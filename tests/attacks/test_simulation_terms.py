@@ -68,4 +68,3 @@ def test_layered_distance() -> None:
     value, slopes = distance(update, target)
     assert float(value) == pytest.approx(23.0)
     assert [slope.flatten().tolist() for slope in slopes] == [[12.0], [2.0, 4.0]]
-    assert float(distance.unit(target)) == pytest.approx(2 * 0.5 * 9)

@@ -77,3 +77,8 @@ def test_entropies_are_stored_beside_the_utility(
             "server on public": [0.5, 0.25],
             "client on private": [0.125],
         }
+
+
+def test_clients_that_were_marked_are_said_with_a_reason() -> None:
+    rows = [row({"label_errors": [0.0]}), row({"label_errors": [1.0]}, reason="lr is wrong")]
+    assert _outcome(trial("x"), rows) == "orl fedmd none x: 1 of 2 labels wrong; 1 marked: lr is wrong"

@@ -257,6 +257,23 @@ def test_published_numbers_stand_beside_the_papers_data_sets_only() -> None:
     assert table.published_number({"attack": "dlg", "dataset": "mnist"}, "psnr_all") is None
 
 
+def test_disclosed_values_that_cannot_be_right_are_refused_or_the_clients_are_marked(run: Run, spec: Path) -> None:
+    run("audit", spec, "--jobs", 1)
+    recording = sorted(Path("runs/small/transcripts").iterdir())[0]
+    counts = ("attack", recording, "--attack", "label_counts", "--set", "dummies=20")
+    answer = run(*counts, "--known", "lr=0")
+    assert (answer.code, "known=lr=0: must be a number above 0" in answer.err) == (2, True)
+    marked = run(*counts, "--known", "lr=1e-9")
+    assert marked.code == 0
+    assert "client-0: disclosed values contradict the update" in " ".join(marked.out.split())
+    simulation = ("attack", recording, "--attack", "fedavg_simulation", "--set", "labels=known", "--set", "steps=1")
+    answer = run(*simulation, "--known", "label_counts=[1, 2]", "--out", "refused", "--json")
+    assert answer.code == 2
+    assert "no client could be attacked: client-0: label_counts has 2 entries" in answer.err
+    assert {row["status"] for row in answer.json["rows"]} == {"refused"}
+    assert Path("refused/rows.jsonl").is_file()
+
+
 def test_a_recording_that_is_damaged_is_one_clear_error(run: Run, spec: Path) -> None:
     run("audit", spec, "--jobs", 1)
     recording = sorted(Path("runs/small/transcripts").iterdir())[0]

@@ -22,6 +22,10 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
+def _above_zero(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
 def _wholes(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and all(_whole(one, least=0) for one in value)
 
@@ -36,7 +40,7 @@ FACTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "epochs": (_whole, COUNT),
     "batch_size": (_whole, COUNT),
     "unique_labels": (_whole, COUNT),
-    "lr": (_number, RATE),
+    "lr": (_above_zero, "a number above 0: nothing moves without a step"),
     "momentum": (_number, RATE),
     "label_counts": (_wholes, LIST),
     "target_labels": (_wholes, LIST),

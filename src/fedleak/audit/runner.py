@@ -89,8 +89,11 @@ def _outcome(trial: Trial, rows: Sequence[Row]) -> str:
         correct = rows[0].scores.get("utility", [])
         return f"{trial.label()}: test accuracy {sum(correct) / max(len(correct), 1):.3f}"
     bad = [row for row in rows if row.status not in ("ok", "diverged")]
+    marked = [row for row in rows if row.status == "ok" and row.reason]
     text = f"{trial.label()}: {_found(rows)}"
-    return text if not bad else f"{text}; {len(bad)} {bad[0].status}: {bad[0].reason}"
+    for some, word in ((bad, bad[0].status if bad else ""), (marked, "marked")):
+        text += f"; {len(some)} {word}: {some[0].reason}" if some else ""
+    return text
 
 
 def _found(rows: Sequence[Row]) -> str:

@@ -31,7 +31,7 @@ from fedleak.audit.store import RunFolder
 from fedleak.audit.toml import assign, parse_assignment
 from fedleak.audit.truths import load_truth
 from fedleak.audit.work import attack_transcript, one_thread, victim_row
-from fedleak.commands.output import print_json, rows_document
+from fedleak.commands.output import print_json, rows_document, warn
 from fedleak.commands.told import noted, tell
 from fedleak.components import resolved
 from fedleak.data import data_root
@@ -127,9 +127,12 @@ def attack_command(
         RunFolder(out).write_rows(rows)
         files = [write_pictures(finding, out / "pictures"), write_models(finding, out / "models")]
     tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)
+    nobody = bool(rows) and all(row.status == "refused" for row in rows)
+    if nobody:
+        warn(f"no client could be attacked: {rows[0].reason}")
     if as_json:
         print_json(rows_document(rows))
-    return 0
+    return 2 if nobody else 0
 
 
 def _configured(name: str, changes: Sequence[str]) -> Any:

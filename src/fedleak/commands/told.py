@@ -61,8 +61,13 @@ def tell(
             shown.append(_numbers(row.scores.get(metric, ())) or row.reason)
         table.add_row(*shown)
     say(table, as_json)
-    for reason in dict.fromkeys(row.reason for row in rows if row.reason and not sure and not metrics):
+    marked = [f"{row.where.get('client')}: {row.reason}" for row in rows if row.status == "ok" and row.reason]
+    in_table = sure or bool(metrics)
+    refused = [row.reason for row in rows if row.status != "ok" and row.reason and not in_table]
+    for reason in dict.fromkeys([*refused, *marked[:FEW]]):
         say(reason, as_json)
+    if len(marked) > FEW:
+        say(f"and {len(marked) - FEW} more clients whose rows say so", as_json)
     for victim in finding.victims:
         if isinstance(victim, RecoveredCounts) and victim.status == "ok":
             say(f"{victim.sender}: images of each class {victim.counts.tolist()}", as_json)

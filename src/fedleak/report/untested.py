@@ -40,6 +40,7 @@ def gaps_of(
     found = [
         Gap("Attacks that fedleak has and that gave no result in this run.", tuple(missing)),
         Gap("Attacks on these updates were tried and brought nothing that could be judged.", _ended(attacked)),
+        Gap("Attacked on terms that do not fit the update: what was found may be too little.", _marked(attacked)),
         Gap("Metrics that were asked for and could not be computed.", _unavailable(rows)),
         Gap("Parts of the run folder could not be read; their pictures or curves are left out.", tuple(lost)),
         Gap(_extent(attacked, rounds)),
@@ -67,6 +68,16 @@ def _ended(attacked: Sequence[Row]) -> tuple[str, ...]:
         f"{place}: {plural(count, 'updates')} {status.replace('_', ' ')}{': ' + reason if reason else ''}"
         for (place, status, reason), count in reasons.items()
     )
+
+
+def _marked(attacked: Sequence[Row]) -> tuple[str, ...]:
+    """One reason of every attack stands for all: they differ in numbers only."""
+    found: dict[str, list[str]] = {}
+    for row in attacked:
+        if row.status == "ok" and row.reason:
+            place = f"{row.where.get('protocol')}, {row.where.get('defense')}, {row.where.get('attack')}"
+            found.setdefault(place, []).append(row.reason)
+    return tuple(f"{place}: {plural(len(said), 'updates')}, such as: {said[0]}" for place, said in found.items())
 
 
 def _unavailable(rows: Sequence[Row]) -> tuple[str, ...]:

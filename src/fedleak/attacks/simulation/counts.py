@@ -30,6 +30,8 @@ ClientAt = Literal["released", "paper"]
 
 PIECE = 500
 """Pictures of noise that go through the network at once."""
+LARGEST = 1e12
+"""Counts of a class, before they are cut down to a total."""
 FIRST = 16
 """Pictures that are enough to find the last layer with."""
 
@@ -66,6 +68,7 @@ def rounded_counts(estimate: Tensor, total: int) -> Tensor:
     exact = estimate.detach().double().cpu()
     if not bool(exact.isfinite().all()):
         raise RefusedError("labels: the estimated label counts are not finite; the last layer's update gives none")
+    exact = exact.clamp(-LARGEST, LARGEST)  # beyond, float64 has no remainders and int64 no sums
     counts = exact.floor().clamp(min=0)
     # Against the clipped count: a class below zero has a negative remainder and is the last to be raised.
     rest = exact - counts
@@ -76,9 +79,19 @@ def rounded_counts(estimate: Tensor, total: int) -> Tensor:
     least = rest.argsort(stable=True)
     for at in least[counts[least] > 0][: max(-missing, 0)]:
         counts[at] -= 1
-    while int(counts.sum()) > total:
-        counts[counts.argmax()] -= 1
-    return counts.long()
+    return _cut_down(counts.long(), total) if int(counts.sum()) > total else counts.long()
+
+
+def _cut_down(counts: Tensor, total: int) -> Tensor:
+    """One less of the largest count (of equal ones the first), over and over until they sum to `total`. In one go: a
+    learning rate that is told a million times too small makes millions of them."""
+    low, high = 0, int(counts.max())
+    while low < high:  # the lowest level at which to cut that leaves enough
+        middle = (low + high) // 2
+        low, high = (low, middle) if int(counts.clamp(max=middle).sum()) >= total else (middle + 1, high)
+    cut = counts.clamp(max=low)
+    cut[(cut == low).nonzero()[: int(cut.sum()) - total]] -= 1
+    return cut
 
 
 class LabelEstimator:

@@ -9,9 +9,10 @@ import torch
 from pydantic import Field, PositiveInt, model_validator
 
 from fedleak.attacks.knowledge import require
-from fedleak.attacks.simulation.clients import task_of
+from fedleak.attacks.simulation.contradictions import contradiction
 from fedleak.attacks.simulation.counts import ClientAt, CountRule, LabelEstimator
 from fedleak.attacks.simulation.needs import ALWAYS
+from fedleak.attacks.simulation.tasks import task_of
 from fedleak.components import RoundNumber, component, filled
 from fedleak.errors import RefusedError
 from fedleak.seeding import Seeds
@@ -73,7 +74,8 @@ class CountLabels:
                     estimator = LabelEstimator(setup, round_.broadcast, noise, self.dummies, self.client_at)
                 assert isinstance(message.payload, Weights)
                 counts = estimator.counts(message.payload, task.update, task.samples, task.steps, self.rule)
-                victims.append(RecoveredCounts(message.sender, round_.index, counts))
+                remark = contradiction(setup, task, estimator.head)
+                victims.append(RecoveredCounts(message.sender, round_.index, counts, reason=remark))
             except RefusedError as reason:
                 nothing = torch.zeros(setup.classes, dtype=torch.long)
                 victims.append(

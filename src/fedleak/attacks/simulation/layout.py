@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedleak.attacks.simulation.clients import Task
 from fedleak.attacks.simulation.settings import Method
+from fedleak.attacks.simulation.tasks import Task
 
 __all__ = ["Layout", "layout_of"]
 

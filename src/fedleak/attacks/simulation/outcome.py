@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedleak.attacks.simulation.clients import Client
+from fedleak.attacks.simulation.contradictions import unreached
 from fedleak.attacks.simulation.layout import Layout
 from fedleak.attacks.simulation.matching import epoch_order, in_order
 from fedleak.attacks.simulation.search import Found
@@ -22,17 +23,25 @@ __all__ = ["Outcome", "assemble", "kept_steps"]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One client after the search: all its starts; `unit` is the distance of an update of nothing."""
+    """One client after the search: all its starts, and for each the length of the simulated update as a multiple of
+    the client's, where its steps were simulated."""
 
     client: Client
     layout: Layout
     starts: Sequence[Found]
-    unit: float
+    reach: Sequence[float] = ()
 
     @property
     def best(self) -> Found:
         """The start with the smallest objective, of those that came to a finite one."""
         return min(self.starts, key=lambda one: one.objective)
+
+    @property
+    def remark(self) -> str:
+        """What speaks against the disclosed values: before the search, or what it came to."""
+        if self.client.remark or not self.reach:
+            return self.client.remark
+        return unreached(self.client.task, self.reach[self.starts.index(self.best)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +72,7 @@ def assemble(
             pictures.append(torch.zeros(len(shown), 0, *setup.input_shape))
             continue
         outcome = found[at]
-        best, remark = outcome.best, outcome.client.remark
+        best, remark = outcome.best, outcome.remark
         images = _in_one_order(setup, settings, outcome)
         final = _combined(settings, images.by_epoch)
         status: Status = "ok" if math.isfinite(best.objective) else "diverged"

@@ -6,6 +6,7 @@ batch, every start a row of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedleak.attacks.inversion.distances import UnitDifference
+from fedleak.attacks.inversion.distances import UnitDifference, squared_norm
 from fedleak.attacks.inversion.victims import network_of
 from fedleak.attacks.simulation.clients import Client, clients_of
 from fedleak.attacks.simulation.counts import ClientAt, LabelEstimator
@@ -100,8 +101,11 @@ class _Bucket:
         )
         updates = [[client.task.update[name] / self.layout.scale for client in self.clients] for name in names]
         stacked = [torch.stack(one) for one in updates]
-        self.unit = self.distance.unit(stacked)
+        self.length = squared_norm(stacked).sqrt()
         self.given = self.distance.prepare(stacked)
+        # By row: how long the simulated update is in the end, as a multiple of the client's.
+        self.reach = self.length.new_full((len(self.clients) * self.starts,), math.nan)
+        self.at_the_end = False
         network = network_of(self.setup, self.broadcast)
         network.module.load_state_dict(dict(self.broadcast.buffers), strict=False)
         self.simulation = Simulation(
@@ -144,8 +148,10 @@ class _Bucket:
                 notes[name] = said
         outcomes = {}
         for number, client in enumerate(self.clients):
-            starts = found[number * self.starts : (number + 1) * self.starts]
-            outcomes[client.task.at] = Outcome(client, self.layout, starts, float(self.unit[number]))
+            mine = slice(number * self.starts, (number + 1) * self.starts)
+            # The other methods do not run the client's steps: that they end elsewhere says nothing.
+            reach = self.reach[mine].tolist() if settings.method in ("prior", "no_prior", "shared") else ()
+            outcomes[client.task.at] = Outcome(client, self.layout, found[mine], reach)
         return outcomes
 
     def _draw(self, client: Client, start: int) -> Tensor:
@@ -179,12 +185,14 @@ class _Bucket:
         owners = [row // self.starts for row in rows]
         at = torch.tensor(owners, device=self.labels.device)
         given = tuple(one[at] for one in self.given)
+        beside = (*given, self.length[at], torch.tensor(rows, device=self.labels.device))
         labels = self.layout.labels(self.labels[at])
         mask = self.layout.mask(len(rows), given[0])
         prior = None if self.prior is None else self.prior.take(owners)
 
         def evaluate(points: Tensor, step: int) -> tuple[Tensor, Tensor]:
-            values, slopes = self.simulation(self.layout.pack(points), labels, mask, self._measure, given)
+            self.at_the_end = step == self.settings.steps
+            values, slopes = self.simulation(self.layout.pack(points), labels, mask, self._measure, beside)
             weight = self._fac(step)
             values, slopes = weight * values, weight * self.layout.unpack(slopes)
             for term in self.terms:
@@ -199,7 +207,11 @@ class _Bucket:
         return evaluate
 
     def _measure(self, update: dict[str, Tensor], given: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Tensor]]:
-        values, slopes = self.distance(list(update.values()), given)
+        *target, length, rows = given
+        simulated = list(update.values())
+        if self.at_the_end:
+            self.reach[rows] = squared_norm(simulated).sqrt() / length
+        values, slopes = self.distance(simulated, target)
         return values, dict(zip(update, slopes, strict=True))
 
     def _fac(self, step: int) -> float:

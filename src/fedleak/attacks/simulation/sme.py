@@ -161,7 +161,7 @@ class SME:
         for number, client in enumerate(bucket):
             mine = results[number * starts : (number + 1) * starts]
             layout = layout_of(client.task, "fedsgd")
-            outcome = Outcome(client, layout, [_pictures_only(one, shape) for one in mine], 1.0)
+            outcome = Outcome(client, layout, [_pictures_only(one, shape) for one in mine])
             best = min(mine, key=lambda one: one.objective)
             notes["surrogate"][client.task.message.sender] = float(best.point[-1]) * unit if unit else self.surrogate
             outcomes[client.task.at] = outcome

@@ -89,9 +89,6 @@ class LayeredL2:
     def prepare(self, target: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(target)
 
-    def unit(self, target: Sequence[Tensor]) -> Tensor:
-        return self._value(target)
-
     def __call__(self, gradient: Sequence[Tensor], target: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         apart = [g - t for g, t in zip(gradient, target, strict=True)]
         value = self._value(apart)

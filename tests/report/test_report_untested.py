@@ -1,0 +1,19 @@
+"""What the report says it cannot speak about."""
+
+from __future__ import annotations
+
+from fedleak.audit.rows import Row
+from fedleak.report.untested import gaps_of
+
+
+def row(attack: str, reason: str = "") -> Row:
+    where = {"protocol": "fedavg", "defense": "none", "attack": attack}
+    return Row(trial="t0", where=where, scores={"psnr": [9.0]}, n=1, status="ok", reason=reason)
+
+
+def test_attacks_that_were_told_what_does_not_fit_are_named_with_one_reason() -> None:
+    rows = [row("fedavg_simulation", f"lr is wrong by {number}") for number in (2, 3)]
+    rows.append(row("sme"))
+    (gap,) = [gap for gap in gaps_of(rows, rows, {}, ()) if "do not fit" in gap.what]
+    assert gap.items == ("fedavg, none, fedavg_simulation: 2 updates, such as: lr is wrong by 2",)
+    assert not [gap for gap in gaps_of(rows[2:], rows[2:], {}, ()) if "do not fit" in gap.what]
