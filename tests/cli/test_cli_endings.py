@@ -130,6 +130,7 @@ def test_numbers_that_are_none_are_refused(run: Run) -> None:
 def test_infinity_has_a_meaning_where_a_parameter_says_so(run: Run) -> None:
     logits = {
         **SPEC,
+        "data": {**SPEC["data"], "public": {"targets": 10}},
         "protocol": {"name": "fedmd"},
         "attacks": [{"name": "msa"}],
         "defenses": [{"name": "directed", "gamma": 0.1, "a": float("inf")}],
