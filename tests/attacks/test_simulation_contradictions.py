@@ -11,7 +11,7 @@ from fedavg_scene import rng, trained
 
 from fedleak.attacks.inversion.head import Head
 from fedleak.attacks.simulation.clients import LabelSource, clients_of
-from fedleak.attacks.simulation.contradictions import FAR, contradiction, unreached
+from fedleak.attacks.simulation.contradictions import FAR, SEARCHED, contradiction, unreached
 from fedleak.attacks.simulation.counts import LabelEstimator
 from fedleak.attacks.simulation.fedavg_simulation import FedAvgSimulation
 from fedleak.attacks.simulation.label_counts import CountLabels
@@ -116,7 +116,9 @@ def test_label_counts_are_marked_too() -> None:
 
 @pytest.mark.parametrize("preset", ["strong", "released"])
 def test_a_learning_rate_that_is_too_large_is_marked_after_the_search(preset: Any) -> None:
-    attack = FedAvgSimulation(preset=preset, labels="known", steps=5, restarts=1)
-    wrong, right = attack(lying(trained((4, 4)).transcript, lr=5.0), rng=rng()).victims
+    seen = lying(trained((4, 4)).transcript, lr=5.0)
+    wrong, right = FedAvgSimulation(preset=preset, labels="known", steps=SEARCHED, restarts=1)(seen, rng=rng()).victims
     assert "disclosed values do not fit the update" in wrong.reason
     assert (wrong.status, right.status, right.reason) == ("ok", "ok", "")
+    early = FedAvgSimulation(preset=preset, labels="known", steps=SEARCHED - 1)(seen, rng=rng()).victims
+    assert [victim.reason for victim in early] == ["", ""], "a search that has hardly begun says nothing"

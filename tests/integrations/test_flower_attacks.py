@@ -125,7 +125,7 @@ def test_what_was_found_is_shown_without_a_truth(
         ("batchsize=4", "did you mean 'batch_size'"),
         ("batch_size=four", "must be a whole number of at least 1"),
         ("batch_size=0", "must be a whole number of at least 1"),
-        ("lr=-1", "must be a number of at least 0"),
+        ("lr=-1", "must be a number above 0"),
         ("target_labels=3", "must be a list of whole numbers"),
         ("batch_labels=[1]", "must be a list of lists"),
         ("batch_size", "--known batch_size: not of the form"),

@@ -22,7 +22,7 @@ from fedleak.attacks.inversion.victims import network_of
 from fedleak.attacks.simulation.tasks import Task
 from fedleak.types import Setup, Weights
 
-__all__ = ["contradiction", "head_of", "unreached"]
+__all__ = ["SEARCHED", "contradiction", "head_of", "unreached"]
 
 ENOUGH = 16
 """Pictures of noise to find the last layer with."""
@@ -32,6 +32,8 @@ FAR = 4.0
 Chosen on one recording of three clients (MNIST, E = 3, m = 4, 10 images; strong and released, 40 steps): 0.5 to 1.2
 with the right learning rate (noise for pictures: 2.4 to 3.6), 4.2 to 9.6 with ten times of it, 0.11 to 0.17 with a
 tenth. Told 40 or 3 samples in place of 10 it was 0.5 to 1.6: that is not seen."""
+SEARCHED = 40
+"""Steps of a search after which the length of its update says something (`FAR` was chosen after so many)."""
 SLACK = 1e-3
 """Of a step: rounding of weights in float32 stays far below."""
 

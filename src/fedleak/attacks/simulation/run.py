@@ -18,6 +18,7 @@ from torch import Tensor
 from fedleak.attacks.inversion.distances import UnitDifference, squared_norm
 from fedleak.attacks.inversion.victims import network_of
 from fedleak.attacks.simulation.clients import Client, clients_of
+from fedleak.attacks.simulation.contradictions import SEARCHED
 from fedleak.attacks.simulation.counts import ClientAt, LabelEstimator
 from fedleak.attacks.simulation.invariants import InvariantPrior, random_kernel
 from fedleak.attacks.simulation.layout import Layout, layout_of
@@ -149,8 +150,10 @@ class _Bucket:
         outcomes = {}
         for number, client in enumerate(self.clients):
             mine = slice(number * self.starts, (number + 1) * self.starts)
-            # The other methods do not run the client's steps: that they end elsewhere says nothing.
-            reach = self.reach[mine].tolist() if settings.method in ("prior", "no_prior", "shared") else ()
+            # The other methods do not run the client's steps, and a short search is still under way: that these end
+            # elsewhere says nothing of the disclosed values.
+            telling = settings.method in ("prior", "no_prior", "shared") and settings.steps >= SEARCHED
+            reach = self.reach[mine].tolist() if telling else ()
             outcomes[client.task.at] = Outcome(client, self.layout, found[mine], reach)
         return outcomes
 
