@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import typer
+
 from fedleak.errors import FedleakError, SpecError
 from fedleak.files import disk_is_full
 
@@ -21,6 +23,8 @@ __all__ = ["STOPPED", "ending"]
 STOPPED = 130
 """What a shell calls a command that Ctrl-C ended: 128 and the number of the signal."""
 GO_ON = "what was finished is kept, run the same command again to go on"
+USAGE: Any = typer.BadParameter.__mro__[2]
+"""click's ClickException, the base of what is wrong with the usage. Newer typers bring click under a name of their own."""
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
@@ -37,21 +41,17 @@ def ending(run: Callable[..., Any], arguments: list[str]) -> int:
 
 def _ending(run: Callable[..., Any], as_json: bool) -> tuple[int, str, dict[str, Any]]:
     """(exit code, what is to be said about it, what a script wants to know besides)."""
-    from click.exceptions import Abort, ClickException
-
     try:
         # Typer says what is wrong with the usage itself, in a box on stderr; a script gets it in the document.
         returned = run(standalone_mode=not as_json)
         code = returned if isinstance(returned, int) else 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except ClickException as problem:
-        return problem.exit_code, problem.format_message(), {}
     except SpecError as problem:
         return 2, str(problem), {"problems": [{"path": p.path, "message": p.message} for p in problem.problems]}
     except FedleakError as problem:
         return 2, str(problem), {}
-    except (KeyboardInterrupt, Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except BrokenPipeError:
         code = 1
@@ -63,6 +63,8 @@ def _ending(run: Callable[..., Any], as_json: bool) -> tuple[int, str, dict[str,
             return 2, f"{what}cannot be used ({problem.strerror}); choose another place", {}
         return _broke(problem)
     except Exception as problem:
+        if isinstance(problem, USAGE):
+            return problem.exit_code, problem.format_message(), {}
         return _broke(problem)
     return (code, f"stopped; {GO_ON}", {}) if code == STOPPED else (code, "", {})
 
