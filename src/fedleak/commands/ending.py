@@ -24,7 +24,7 @@ STOPPED = 130
 """What a shell calls a command that Ctrl-C ended: 128 and the number of the signal."""
 GO_ON = "what was finished is kept, run the same command again to go on"
 USAGE: Any = typer.BadParameter.__mro__[2]
-"""click's ClickException, the base of what is wrong with the usage. Newer typers bring click under a name of their own."""
+"""click's ClickException, the base of what is wrong with the usage. Newer typers bring click under their own name."""
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
