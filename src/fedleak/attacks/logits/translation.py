@@ -26,6 +26,8 @@ PAIRS_A_LABEL = 100
 CYCLE, IDENTITY = 3.0, 0.5
 MSE, ADVERSARIAL = 0.5, 0.001
 POOL = 50
+AT_ONCE = 64
+"""Pictures that are translated at once: wide layers of full-size pictures are what takes a CPU's memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ def train_autoencoder(pairs: Pairs, *, epochs: int, width: int, batch: int, rng:
     inputs, targets = pairs.other[left], pairs.clean[right]
     order = [index for _ in range(epochs) for index in epoch_batches(len(left), batch, rng)]
     stack.fit(F.mse_loss, inputs, [targets], [order])
-    return lambda pictures: stack.predict(pictures, 256)[0]
+    return lambda pictures: stack.predict(pictures, AT_ONCE)[0]
 
 
 def train_cyclegan(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator) -> Translate:
@@ -166,6 +168,6 @@ def _step(optimiser: torch.optim.Adam, loss: Tensor) -> None:
 def _use(module: nn.Module) -> Translate:
     def translate(pictures: Tensor) -> Tensor:
         with torch.no_grad():
-            return torch.cat([module(part) for part in torch.split(pictures, 64)])
+            return torch.cat([module(part) for part in torch.split(pictures, AT_ONCE)])
 
     return translate
