@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedleak.audit.plan import make_plan
 from fedleak.audit.spec import make_spec, read_spec
 from fedleak.cli import app
 from fedleak.errors import SpecError
@@ -165,6 +166,17 @@ def test_a_problem_deep_in_a_table_comes_alone(tmp_path: Path) -> None:
     assert [problem.path for problem in caught.value.problems if problem.path.startswith("attacks")] == [
         "attacks.0.network.hiden"
     ]
+
+
+def test_a_swept_attack_leaves_the_others_alone(tmp_path: Path) -> None:
+    more = '[[attacks]]\nname = "dlg"\nsteps = 3\n[sweep]\n"attacks.1.steps" = [3, 4, 5]\n'
+    path = tmp_path / "spec.toml"
+    path.write_text(GOOD + more)
+    plan = make_plan(read_spec(path), tmp_path, "cpu")
+    steps = [(t.choice.name, t.where().get("attacks.1.steps")) for t in plan.trials if t.choice is not None]
+    first = read_spec(path).points[0].attacks[0].name
+    assert steps == [(first, None), ("dlg", 3), ("dlg", 4), ("dlg", 5)]
+    assert json.loads(CliRunner().invoke(app, ["check", str(path), "--json"]).stdout)["attack_trials"] == len(steps)
 
 
 def test_a_swept_strength_is_about_its_own_arm_alone(tmp_path: Path) -> None:

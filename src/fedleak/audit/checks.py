@@ -204,8 +204,8 @@ def check_defenses(
             )
 
 
-def build_attacks(given: Any, found: Findings) -> list[tuple[str, Any, dict[str, Any], tuple[str, ...]]]:
-    """(name, attack, what tells it apart from entries of the same name, protocols) of every [[attacks]] entry.
+def build_attacks(given: Any, found: Findings) -> list[tuple[str, Any, dict[str, Any], tuple[str, ...], int]]:
+    """(name, attack, what tells it apart from entries of the same name, protocols, number) of every [[attacks]] entry.
 
     `on = ["fedsgd"]` keeps an attack to some of the protocols of a sweep; without it an attack runs wherever it can
     read what is sent.
@@ -213,7 +213,7 @@ def build_attacks(given: Any, found: Findings) -> list[tuple[str, Any, dict[str,
     if not isinstance(given, list):
         found.add("attacks", f"must be a list of tables ([[attacks]]), found {given!r}")
         return []
-    made: list[tuple[str, Any, dict[str, Any], tuple[str, ...]]] = []
+    made: list[tuple[str, Any, dict[str, Any], tuple[str, ...], int]] = []
     for number, entry in enumerate(given):
         path = f"attacks.{number}"
         if not isinstance(entry, Mapping):
@@ -224,15 +224,15 @@ def build_attacks(given: Any, found: Findings) -> list[tuple[str, Any, dict[str,
         if (named := _named(table, "attacks", path, found)) is not None:
             attack = build(named[1], table, path, found)
             if attack is not None:
-                made.append((named[0], attack, table, on))
+                made.append((named[0], attack, table, on, number))
     result = []
-    for name, attack, table, on in made:
-        others = [t for n, a, t, _ in made if n == name and a is not attack]
+    for name, attack, table, on, number in made:
+        others = [t for n, a, t, *_ in made if n == name and a is not attack]
         differs = {k: v for k, v in table.items() if k != "preset" and any(t.get(k) != v for t in others)}
         plain = {f"attack.{k}": v if isinstance(v, str | int | float | bool) else str(v) for k, v in differs.items()}
-        if any(n == name and resolved(a) == resolved(attack) for n, a, _, _ in made if a is not attack):
+        if any(n == name and resolved(a) == resolved(attack) for n, a, *_ in made if a is not attack):
             found.add("attacks", f"{name!r} stands twice with the same parameters; leave one out")
-        result.append((name, attack, plain, on))
+        result.append((name, attack, plain, on, number))
     return result
 
 

@@ -65,7 +65,7 @@ class Trial:
             return {**self.federation.where(), "attack": "none"}
         preset = getattr(self.choice.attack, "preset", None)
         named = {"attack": self.choice.name, **({} if preset is None else {"preset": preset})}
-        return {**self.federation.where(), **named, **self.choice.extra}
+        return {**self.choice.own(self.federation.where()), **named, **self.choice.extra}
 
     def label(self) -> str:
         parts = self.where()
@@ -139,7 +139,7 @@ def _trials(spec: Spec, job: FederationJob, device_kind: str) -> list[Trial]:
             "runner": REVISION,
             "device": device_kind,
             "federation": job.key,
-            "where": {**job.where(), **({} if choice is None else choice.extra)},
+            "where": job.where() if choice is None else {**choice.own(job.where()), **choice.extra},
             "attack": None if choice is None else choice.describe(),
             "metrics": [] if choice is None else list(spec.metrics),
             "threshold": threshold,

@@ -55,6 +55,12 @@ DEFAULT_METRICS = [
 """Each is computed where it means something for what an attack found."""
 
 
+def _entry(table: str, path: str) -> int | None:
+    """The number of the entry that a path leads into, as 1 of `defenses.1.sigma`; None if into no entry of `table`."""
+    first, *rest = path.split(".")
+    return int(rest[0]) if first == table and rest and rest[0].isdigit() else None
+
+
 @dataclass(frozen=True)
 class Arm:
     """One arm of the comparison: what clients do before they send."""
@@ -67,9 +73,7 @@ class Arm:
 
     def touched_by(self, path: str) -> bool:
         """Whether a swept value is any of this arm's: `defenses.1.sigma` is about the arms that hold entry 1 alone."""
-        table, _, rest = path.partition(".")
-        number = rest.partition(".")[0]
-        return table != "defenses" or not number.isdigit() or int(number) in self.entries
+        return _entry("defenses", path) in (None, *self.entries)
 
     def describe(self) -> list[dict[str, Any]]:
         return [
@@ -86,6 +90,13 @@ class AttackChoice:
     extra: Mapping[str, Any] = field(default_factory=dict)
     on: tuple[str, ...] = ()
     """Only on these protocols; empty: wherever it can read what is sent."""
+    entry: int = 0
+    """Which of the [[attacks]] entries it is."""
+
+    def own(self, where: Mapping[str, Any]) -> dict[str, Any]:
+        """What is swept, as far as it is about this attack: `attacks.1.tau` is about entry 1 alone, so that the others
+        run and show once."""
+        return {path: value for path, value in where.items() if _entry("attacks", path) in (None, self.entry)}
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "revision": self.attack.revision, **resolved(self.attack)}

@@ -38,14 +38,14 @@ def check_command(source: Path, *, changes: Sequence[str], allow_code: bool, as_
 
 
 def _trials(spec: Spec) -> set[str]:
-    """The attacks of one seed. A sweep of one defense's strength leaves the other arms as they are: they count once."""
+    """The attacks of one seed. A sweep of one defense or attack leaves the others as they are: they count once."""
     return {
         digest(
             {
                 "data": resolved(point.data),
                 "model": [point.model.name, dict(point.model.arguments)],
                 "protocol": [point.protocol_name, resolved(point.protocol)],
-                "arm": [arm.label, arm.describe(), point.where_of(arm)],
+                "arm": [arm.label, arm.describe(), choice.own(point.where_of(arm))],
                 "attack": choice.describe(),
             }
         )
