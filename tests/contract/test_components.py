@@ -12,6 +12,7 @@ import torch
 
 from fedleak import Examples, attack, simulate
 from fedleak.attacks import ATTACKS
+from fedleak.audit.deadline import TimedOutError, within
 from fedleak.audit.registry import registry
 from fedleak.audit.work import attack_transcript
 from fedleak.components import configure, parameters, resolved
@@ -37,6 +38,7 @@ from fedleak.types import (
     RecoveredImages,
     StolenModel,
     Weights,
+    silent,
 )
 
 KINDS = {"attacks": ATTACKS, "defenses": DEFENSES, "protocols": PROTOCOLS, "models": MODELS}
@@ -196,6 +198,15 @@ def test_an_attack_gives_the_same_when_told_no_more_than_it_needs(name: str) -> 
     everything = part(seen, rng=Seeds(0).generator("attack", getattr(part, "draws_as", name)))
     assert set(granted) == needs
     assert same(told.victims[0], everything.victims[0])
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if "steps" in table.ATTACKS[name]])
+def test_an_attack_that_iterates_tells_its_progress_and_can_be_stopped_by_it(name: str) -> None:
+    """`time_limit` of a specification rests on it."""
+    with pytest.raises(TimedOutError, match=r"was over at step \d+ of \d+"):
+        attack_transcript(
+            made("attacks", name), name, federation(readable(name)).transcript, 0, "cpu", within(0.0, silent)
+        )
 
 
 # --- defenses -----------------------------------------------------------------------------------------------------
