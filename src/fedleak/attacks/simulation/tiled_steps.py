@@ -1,8 +1,6 @@
-"""Steps of SGD, and the way back, written out for the networks that the FedAvg paper attacks.
+"""Steps of SGD, and the way back, written out as products of tiles (tiles.py), for many networks at once.
 
-Every layer's derivatives are known, so nothing is recorded by autograd. A step keeps what the way back needs. Dense
-layers keep the factors of their gradient and are *undone* on the way back instead of being stored: their gradient has
-the rank of the batch, and their weights are nearly all there is to store.
+Every layer's derivatives are known, so nothing is recorded by autograd. A step keeps what the way back needs.
 
 On the way back the gradient's derivative along the adjoint is computed forward over backward: a name with `d_` in front
 is the derivative of what it names. ReLU's second derivative is zero, and the inputs do not move.
@@ -15,16 +13,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedleak.attacks.simulation.conv_layers import Layers, States
-from fedleak.attacks.simulation.tiles import BIAS, Maps
+from fedleak.attacks.simulation.conv_layers import Layers, sizes_of
+from fedleak.attacks.simulation.dense_steps import DenseKept, DenseSteps
+from fedleak.attacks.simulation.tiles import BIAS, Grid, Maps
 from fedleak.types import Named
 
-__all__ = ["ConvSteps"]
+__all__ = ["TiledSteps"]
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What one step leaves for its way back. Blocks and dense layers in the order of the network."""
+    """What one step leaves for its way back, block by block in the order of the network, and of the dense layers."""
 
     kernels: list[Tensor]
     """Of the convolutions, as they were before the step."""
@@ -34,37 +33,66 @@ class _Kept:
     """Outputs of all blocks but the last."""
     pulled: list[Tensor]
     """The loss's slope by the output of every block."""
-    hidden: list[Tensor]
-    """Inputs of the dense layers."""
-    slopes: list[Tensor]
-    """The loss's slope by the outputs of the dense layers."""
-    chances: Tensor
+    dense: DenseKept
 
     def flat(self) -> list[Tensor]:
-        return [*self.kernels, *self.masks, *self.pools, *self.pulled, *self.hidden, *self.slopes, self.chances]
+        return [*self.kernels, *self.masks, *self.pools, *self.pulled, *self.dense.flat()]
 
     @staticmethod
-    def of(flat: list[Tensor], blocks: int, dense: int) -> _Kept:
+    def of(flat: list[Tensor], blocks: int) -> _Kept:
         rest = iter(flat)
-        kernels, masks, pools, pulled, hidden, slopes = (
-            [next(rest) for _ in range(size)] for size in (blocks, blocks, blocks - 1, blocks, dense, dense)
+        kernels, masks, pools, pulled = (
+            [next(rest) for _ in range(size)] for size in (blocks, blocks, blocks - 1, blocks)
         )
-        return _Kept(kernels, masks, pools, pulled, hidden, slopes, next(rest))
+        return _Kept(kernels, masks, pools, pulled, DenseKept.of(list(rest)))
 
 
-class ConvSteps(States):
-    """One step forward and one step back for many networks, each with weights of its own."""
+class TiledSteps:
+    """One step forward and one step back for many networks, each with weights of its own.
+
+    A state is the first kernel with its bias as (networks, rows, out), per further convolution a kernel
+    (networks, 9, in * out) and a bias (networks, 1, out), then that of the dense layers.
+    """
 
     def __init__(self, layers: Layers, weights: Named, input_shape: tuple[int, ...], lr: float) -> None:
-        super().__init__(layers, weights, input_shape)
-        self.lr = lr
+        self.layers, self.order, self.lr = layers, tuple(weights), lr
+        self.channels = input_shape[0]
+        *grids, self.last = sizes_of(layers, input_shape)
+        self.grids = [Grid(*size) for size in grids]
+        # Rows of a multiple of four numbers: aligned for every library.
+        self.rows = -(-(9 * self.channels + 1) // 4) * 4
+        self.dense = DenseSteps(layers.dense, self.last, lr)
         self.maps = Maps(next(iter(weights.values())))
         self.blocks = len(layers.convolutions)
 
+    def load(self, named: Named) -> list[Tensor]:
+        state: list[Tensor] = []
+        for k, (name, into, out) in enumerate(self.layers.convolutions):
+            kernel, bias = named[f"{name}.weight"], named[f"{name}.bias"]
+            networks = len(kernel)
+            rows = kernel.new_empty(networks, 3, 3, into, out).copy_(kernel.permute(0, 3, 4, 2, 1))
+            if k == 0:
+                first = kernel.new_zeros(networks, self.rows, out)
+                first[:, : 9 * into] = rows.view(networks, 9 * into, out)
+                first[:, 9 * into] = bias
+                state.append(first)
+            else:
+                state += [rows.view(networks, 9, into * out), bias[:, None].clone()]
+        return [*state, *self.dense.load(named)]
+
+    def named(self, state: list[Tensor]) -> dict[str, Tensor]:
+        convolutions, dense = self._split(state)
+        found = self.dense.named(dense)
+        for (name, into, out), (kernel, bias) in zip(self.layers.convolutions, convolutions, strict=True):
+            rows = kernel.reshape(len(kernel), -1, out)[:, : 9 * into]
+            found[f"{name}.weight"] = rows.reshape(len(rows), 3, 3, into, out).permute(0, 4, 3, 1, 2)
+            found[f"{name}.bias"] = bias[:, 0]
+        return {name: found[name] for name in self.order}
+
     def forward(self, state: list[Tensor], inputs: Tensor, labels: Tensor, share: Tensor | None) -> list[Tensor]:
-        maps, lr = self.maps, self.lr
+        maps = self.maps
         networks, images = labels.shape
-        convolutions, dense = self.split(state)
+        convolutions, dense = self._split(state)
         kernels = [kernel.clone() for kernel, _ in convolutions]
         columns = self._columns(inputs)
         masks: list[Tensor] = []
@@ -80,24 +108,9 @@ class ConvSteps(States):
                 products.append((tiles.view(networks * 16, -1, into), spread.view(networks * 16, into, out)))
                 made = self._outputs(torch.bmm(*products[-1]), bias)
             made = made.view(networks, 4, -1).clamp_min_(0)
-            # A GPU reads a byte faster than a float; a CPU multiplies floats by floats much faster than by bytes.
-            masks.append(made > 0 if made.is_cuda else made.sign())
+            masks.append(made > 0)
             pools.append(made.mean(dim=1).view(networks, images, grid.high, grid.wide, out))
-        hidden = [pools.pop().view(networks, images, -1)]
-        for matrix, bias in dense:
-            hidden.append(torch.baddbmm(bias, hidden[-1], matrix))
-            if len(hidden) <= len(dense):
-                hidden[-1].clamp_min_(0)
-        chances = hidden.pop().softmax(dim=-1)
-        hit = torch.zeros_like(chances).scatter_(2, labels[:, :, None], 1.0)
-        slope = (chances - hit) * _weight(share, images)
-        slopes: list[Tensor] = []
-        for k in reversed(range(len(dense))):
-            matrix, bias = dense[k]
-            slopes.insert(0, slope)
-            before = torch.bmm(slope, matrix.mT)
-            self._move(matrix, bias, hidden[k], slope, -lr)
-            slope = before.mul_(hidden[k] > 0) if k else before
+        slope, kept = self.dense.forward(dense, pools.pop().view(networks, images, -1), labels, share)
         pulled = [slope.view(networks, images, *self.last, -1)]
         for k in reversed(range(1, self.blocks)):
             kernel, bias = convolutions[k]
@@ -107,8 +120,8 @@ class ConvSteps(States):
             pulled.insert(0, self.grids[k].untiled(turned, images).contiguous())
             self._turn(kernel, bias, torch.bmm(tiles.mT, back), back)
         opened = self._opened(masks[0], pulled[0]).view(networks, -1, state[0].shape[-1])
-        state[0].baddbmm_(columns.mT, opened, alpha=-lr)
-        return _Kept(kernels, masks, pools, pulled, hidden, slopes, chances).flat()
+        state[0].baddbmm_(columns.mT, opened, alpha=-self.lr)
+        return _Kept(kernels, masks, pools, pulled, kept).flat()
 
     def backward(
         self,
@@ -121,9 +134,9 @@ class ConvSteps(States):
     ) -> Tensor:
         maps = self.maps
         networks, images = labels.shape
-        _, dense = self.split(state)
-        d_convolutions, d_dense = self.split(adjoint)
-        was = _Kept.of(kept, self.blocks, len(dense))
+        _, dense = self._split(state)
+        d_convolutions, d_dense = self._split(adjoint)
+        was = _Kept.of(kept, self.blocks)
         columns = self._columns(inputs)
         products: list[tuple[Tensor, Tensor]] = []
         d_pool = inputs
@@ -140,8 +153,8 @@ class ConvSteps(States):
                 d_made = self._outputs(torch.bmm(*products[-1]), d_bias)
             d_made = d_made.view(networks, 4, -1).mul_(was.masks[k])
             d_pool = d_made.mean(dim=1).view(networks, images, grid.high, grid.wide, out)
-        d_slope, d_hidden = self._dense_ahead(dense, d_dense, was, d_pool.view(networks, images, -1), share)
-        d_pulled = self._dense_back(dense, d_dense, was, d_hidden, d_slope).view(networks, images, *self.last, -1)
+        d_slope = self.dense.backward(dense, d_dense, was.dense, d_pool.view(networks, images, -1), share)
+        d_pulled = d_slope.view(networks, images, *self.last, -1)
         for k in reversed(range(1, self.blocks)):
             _, into, out = self.layers.convolutions[k]
             d_kernel, d_bias = d_convolutions[k]
@@ -159,40 +172,11 @@ class ConvSteps(States):
         adjoint[0].baddbmm_(columns.mT, opened[..., :out], alpha=-self.lr)
         return self.grids[0].uncolumned(turned, images, self.channels).permute(0, 1, 4, 2, 3)
 
-    def _dense_ahead(
-        self,
-        dense: list[tuple[Tensor, Tensor]],
-        d_dense: list[tuple[Tensor, Tensor]],
-        was: _Kept,
-        d_first: Tensor,
-        share: Tensor | None,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Undoes the dense layers' step; derivatives of the loss's slope by the outputs, and of every layer's input."""
-        d_hidden = [d_first]
-        for k, ((matrix, bias), (d_matrix, d_bias)) in enumerate(zip(dense, d_dense, strict=True)):
-            self._move(matrix, bias, was.hidden[k], was.slopes[k], self.lr)
-            d_made = torch.baddbmm(d_bias, was.hidden[k], d_matrix).baddbmm_(d_hidden[-1], matrix)
-            d_hidden.append(d_made.mul_(was.hidden[k + 1] > 0) if k + 1 < len(dense) else d_made)
-        d_scores, chances = d_hidden.pop(), was.chances
-        d_chances = chances * (d_scores - (chances * d_scores).sum(dim=-1, keepdim=True))
-        return d_chances * _weight(share, d_first.shape[1]), d_hidden
-
-    def _dense_back(
-        self,
-        dense: list[tuple[Tensor, Tensor]],
-        d_dense: list[tuple[Tensor, Tensor]],
-        was: _Kept,
-        d_hidden: list[Tensor],
-        d_slope: Tensor,
-    ) -> Tensor:
-        for k in reversed(range(len(dense))):
-            d_matrix, d_bias = d_dense[k]
-            d_before = torch.bmm(d_slope, dense[k][0].mT).baddbmm_(was.slopes[k], d_matrix.mT)
-            left, right = (was.hidden[k], d_hidden[k]), (d_slope, was.slopes[k])
-            d_matrix.baddbmm_(torch.cat(left, dim=1).mT, torch.cat(right, dim=1), alpha=-self.lr)
-            d_bias.sub_(d_slope.sum(dim=1, keepdim=True), alpha=self.lr)
-            d_slope = d_before.mul_(was.hidden[k] > 0) if k else d_before
-        return d_slope
+    def _split(self, state: list[Tensor]) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
+        """(kernel, bias) of every convolution, the first bias a row of its kernel; the state of the dense layers."""
+        cut = 2 * len(self.layers.convolutions) - 1
+        first, row = state[0], 9 * self.channels
+        return [(first, first[:, row : row + 1]), *zip(state[1:cut:2], state[2:cut:2], strict=True)], state[cut:]
 
     def _columns(self, inputs: Tensor) -> Tensor:
         grid = self.grids[0]
@@ -216,17 +200,8 @@ class ConvSteps(States):
         back = torch.matmul(self.maps.output_back, opened.view(len(mask), 4, -1))
         return back.view(len(mask) * 16, -1, channels)
 
-    def _move(self, matrix: Tensor, bias: Tensor, inputs: Tensor, slope: Tensor, by: float) -> None:
-        matrix.baddbmm_(inputs.mT, slope, alpha=by)
-        bias.add_(slope.sum(dim=1, keepdim=True), alpha=by)
-
     def _turn(self, kernel: Tensor, bias: Tensor, product: Tensor, back: Tensor) -> None:
         networks = len(kernel)
         kernel.baddbmm_(self.maps.kernel_back.expand(networks, -1, -1), product.view(networks, 16, -1), alpha=-self.lr)
         tiles = back.unflatten(0, (networks, 16))[:, BIAS]  # type: ignore[no-untyped-call]
         bias.sub_(tiles.sum(dim=1, keepdim=True), alpha=self.lr)
-
-
-def _weight(share: Tensor | None, images: int) -> Tensor | float:
-    """What every image has in the mean loss."""
-    return 1 / images if share is None else share[:, :, None]
