@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from fedleak.attacks.simulation.conv_layers import layers_of
+from fedleak.attacks.simulation.conv_layers import Layers, layers_of
 from fedleak.attacks.simulation.generic_steps import LoneSteps, MappedSteps, Steps
 from fedleak.attacks.simulation.native_steps import NativeSteps
 from fedleak.attacks.simulation.tiled_steps import TiledSteps
@@ -18,7 +19,7 @@ from fedleak.types import Named
 __all__ = ["Choice", "choose", "first_line"]
 
 WRITTEN_OUT: dict[str, type[NativeSteps] | type[TiledSteps]] = {"cpu": NativeSteps, "cuda": TiledSteps}
-"""Which of the written-out steps a kind of device takes."""
+"""Which of the written-out steps a kind of device takes, where nothing faster can be had (`_fused`)."""
 
 SAME = 1e-2
 """How far two computations of the same slope may be apart, as a share: far above rounding, far below a wrong one."""
@@ -55,6 +56,7 @@ def choose(network: Network, loss: Loss, weights: Named, lr: float, images: Tens
     if layers is not None and images.device.type in WRITTEN_OUT:
         written = WRITTEN_OUT[images.device.type](layers, weights, tuple(images.shape[1:]), lr)
         ways.insert(0, ("written out", written))
+        ways[:0] = _fused(layers, weights, lr, images)
     trouble = ""
     for name, steps in ways:
         try:
@@ -72,6 +74,17 @@ def choose(network: Network, loss: Loss, weights: Named, lr: float, images: Tens
         trouble = "its mapped derivatives are wrong"
     fallback = f"victims one by one: the module cannot be mapped over them ({trouble})"
     return Choice(lone, "one by one", fallback, memory[0], memory[1])
+
+
+def _fused(layers: Layers, weights: Named, lr: float, images: Tensor) -> list[tuple[str, Steps]]:
+    """Steps in kernels of our own, for float32 on a GPU where Triton is installed, as it is with torch on Linux."""
+    if not images.is_cuda or images.dtype != torch.float32 or find_spec("triton") is None:
+        return []
+    from fedleak.attacks.simulation.fused_steps import MOST, FusedSteps
+
+    if len(images) > MOST:
+        return []
+    return [("fused", FusedSteps(layers, weights, tuple(images.shape[1:]), lr))]
 
 
 def _one_step(steps: Steps, weights: Named, inputs: Tensor, labels: Tensor) -> tuple[Tensor, int, int]:

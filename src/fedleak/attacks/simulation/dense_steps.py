@@ -9,6 +9,7 @@ A name with `d_` in front is the derivative along the adjoint of what it names. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from fedleak.attacks.simulation.conv_layers import Layer
 from fedleak.types import Named
 
-__all__ = ["DenseKept", "DenseSteps"]
+__all__ = ["DenseKept", "DenseSteps", "Products", "TorchProducts"]
 
 Pairs = list[tuple[Tensor, Tensor]]
 """(matrix, bias) of every layer."""
@@ -41,12 +42,80 @@ class DenseKept:
         return DenseKept(flat[:layers], flat[layers:-1], flat[-1])
 
 
+class Products(Protocol):
+    """The products with matrices (networks, in, out) that a step takes, over which nearly all its time goes."""
+
+    def ahead(self, inputs: Tensor, matrix: Tensor) -> Tensor:
+        """inputs matrix."""
+        ...
+
+    def turn(self, matrix: Tensor, inputs: Tensor, slope: Tensor, lr: float) -> Tensor:
+        """The slope by the inputs; `matrix` moves by one step."""
+        ...
+
+    def d_ahead(
+        self, matrix: Tensor, d_matrix: Tensor, inputs: Tensor, d_inputs: Tensor, slope: Tensor, lr: float
+    ) -> Tensor:
+        """d(inputs matrix) with the matrix from before the step; it may be undone here or in d_turn."""
+        ...
+
+    def d_turn(
+        self,
+        matrix: Tensor,
+        d_matrix: Tensor,
+        inputs: Tensor,
+        d_inputs: Tensor,
+        slope: Tensor,
+        d_slope: Tensor,
+        lr: float,
+    ) -> Tensor:
+        """d(slope by the inputs), with the matrix from before the step, which it is afterwards; the adjoint of the
+        matrix, `d_matrix`, goes back over the step."""
+        ...
+
+
+class TorchProducts:
+    """Products as torch has them."""
+
+    def ahead(self, inputs: Tensor, matrix: Tensor) -> Tensor:
+        return torch.bmm(inputs, matrix)
+
+    def turn(self, matrix: Tensor, inputs: Tensor, slope: Tensor, lr: float) -> Tensor:
+        before = torch.bmm(slope, matrix.mT)
+        matrix.baddbmm_(inputs.mT, slope, alpha=-lr)
+        return before
+
+    def d_ahead(
+        self, matrix: Tensor, d_matrix: Tensor, inputs: Tensor, d_inputs: Tensor, slope: Tensor, lr: float
+    ) -> Tensor:
+        matrix.baddbmm_(inputs.mT, slope, alpha=lr)
+        return torch.bmm(inputs, d_matrix).baddbmm_(d_inputs, matrix)
+
+    def d_turn(
+        self,
+        matrix: Tensor,
+        d_matrix: Tensor,
+        inputs: Tensor,
+        d_inputs: Tensor,
+        slope: Tensor,
+        d_slope: Tensor,
+        lr: float,
+    ) -> Tensor:
+        d_before = torch.bmm(d_slope, matrix.mT).baddbmm_(slope, d_matrix.mT)
+        left, right = torch.cat([inputs, d_inputs], dim=1), torch.cat([d_slope, slope], dim=1)
+        d_matrix.baddbmm_(left.mT, right, alpha=-lr)
+        return d_before
+
+
 class DenseSteps:
     """Dense layers with ReLUs between them under cross-entropy. A state is, per layer, a matrix (networks, in, out) and
     a bias (networks, 1, out); `places` is the height and width of what the first of them reads, channels last."""
 
-    def __init__(self, layers: tuple[Layer, ...], places: tuple[int, int], lr: float) -> None:
+    def __init__(
+        self, layers: tuple[Layer, ...], places: tuple[int, int], lr: float, products: Products | None = None
+    ) -> None:
         self.layers, self.places, self.lr = layers, places, lr
+        self.products = products or TorchProducts()
 
     def load(self, named: Named) -> list[Tensor]:
         state: list[Tensor] = []
@@ -73,7 +142,7 @@ class DenseSteps:
         """Moves `state`; the loss's slope by `inputs` (networks, images, features), and what `backward` needs."""
         dense, hidden = _pairs(state), [inputs]
         for matrix, bias in dense:
-            hidden.append(torch.baddbmm(bias, hidden[-1], matrix))
+            hidden.append(self.products.ahead(hidden[-1], matrix).add_(bias))
             if len(hidden) <= len(dense):
                 hidden[-1].clamp_min_(0)
         chances = hidden.pop().softmax(dim=-1)
@@ -83,8 +152,8 @@ class DenseSteps:
         for k in reversed(range(len(dense))):
             matrix, bias = dense[k]
             slopes.insert(0, slope)
-            before = torch.bmm(slope, matrix.mT)
-            _move(matrix, bias, hidden[k], slope, -self.lr)
+            before = self.products.turn(matrix, hidden[k], slope, self.lr)
+            bias.sub_(slope.sum(dim=1, keepdim=True), alpha=self.lr)
             slope = before.mul_(hidden[k] > 0) if k else before
         return slope, DenseKept(hidden, slopes, chances)
 
@@ -95,17 +164,17 @@ class DenseSteps:
         dense, d_dense = _pairs(state), _pairs(adjoint)
         d_hidden = [d_inputs]
         for k, ((matrix, bias), (d_matrix, d_bias)) in enumerate(zip(dense, d_dense, strict=True)):
-            _move(matrix, bias, was.hidden[k], was.slopes[k], self.lr)
-            d_made = torch.baddbmm(d_bias, was.hidden[k], d_matrix).baddbmm_(d_hidden[-1], matrix)
+            given = was.hidden[k], d_hidden[k], was.slopes[k]
+            d_made = self.products.d_ahead(matrix, d_matrix, *given, self.lr).add_(d_bias)
+            bias.add_(was.slopes[k].sum(dim=1, keepdim=True), alpha=self.lr)
             d_hidden.append(d_made.mul_(was.hidden[k + 1] > 0) if k + 1 < len(dense) else d_made)
         d_scores, chances = d_hidden.pop(), was.chances
         d_chances = chances * (d_scores - (chances * d_scores).sum(dim=-1, keepdim=True))
         d_slope = d_chances * _weight(share, d_inputs.shape[1])
         for k in reversed(range(len(dense))):
-            d_matrix, d_bias = d_dense[k]
-            d_before = torch.bmm(d_slope, dense[k][0].mT).baddbmm_(was.slopes[k], d_matrix.mT)
-            left, right = (was.hidden[k], d_hidden[k]), (d_slope, was.slopes[k])
-            d_matrix.baddbmm_(torch.cat(left, dim=1).mT, torch.cat(right, dim=1), alpha=-self.lr)
+            (matrix, _), (d_matrix, d_bias) = dense[k], d_dense[k]
+            given = was.hidden[k], d_hidden[k], was.slopes[k]
+            d_before = self.products.d_turn(matrix, d_matrix, *given, d_slope, self.lr)
             d_bias.sub_(d_slope.sum(dim=1, keepdim=True), alpha=self.lr)
             d_slope = d_before.mul_(was.hidden[k] > 0) if k else d_before
         return d_slope
@@ -116,11 +185,6 @@ class DenseSteps:
 
 def _pairs(state: list[Tensor]) -> Pairs:
     return list(zip(state[::2], state[1::2], strict=True))
-
-
-def _move(matrix: Tensor, bias: Tensor, inputs: Tensor, slope: Tensor, by: float) -> None:
-    matrix.baddbmm_(inputs.mT, slope, alpha=by)
-    bias.add_(slope.sum(dim=1, keepdim=True), alpha=by)
 
 
 def _weight(share: Tensor | None, images: int) -> Tensor | float:
