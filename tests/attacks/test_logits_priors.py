@@ -10,7 +10,7 @@ import pytest
 import torch
 from logit_parts import CLASSES, TARGETS, stage_logits
 
-from fedleak.attacks.logits import priors
+from fedleak.attacks.logits import priors, translation
 from fedleak.attacks.logits.observed import Scene, read_scene
 from fedleak.attacks.logits.pli import PLI
 from fedleak.attacks.logits.priors import Prior, PriorRecipe, mean_prior
@@ -169,6 +169,28 @@ def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, trainings: lis
         file.write_bytes(b"damaged")
     made(of, cache=folder)
     assert len(trainings) == 5
+
+
+def test_an_autoencoder_that_makes_one_picture_of_everybody_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[float] = []
+
+    class Watched(translation.Stack):
+        def __init__(self, modules: Any, *, lr: float, **settings: Any) -> None:
+            steps.append(lr)
+            super().__init__(modules, lr=lr, **settings)
+
+        def predict(self, inputs: Any, batch_size: int = 1024) -> torch.Tensor:
+            found = super().predict(inputs, batch_size)
+            return torch.ones_like(found) if len(steps) <= saturated else found
+
+    monkeypatch.setattr(translation, "Stack", Watched)
+    saturated = 1
+    prior, _ = made(scene())
+    assert steps == [1e-3, 1e-3 / 3]
+    assert float(prior.pictures[:-1].std()) > 0
+    saturated = 10
+    with pytest.raises(RefusedError, match="one and the same picture of everybody"):
+        made(scene(), seed=3)
 
 
 def test_other_targets_do_not_find_a_translator_that_learnt_from_them(tmp_path: Path, trainings: list[str]) -> None:

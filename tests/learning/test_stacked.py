@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -266,3 +268,19 @@ def test_pictures_are_laid_out_anew_only_for_torchs_own_layers_with_pooling() ->
     assert torch.equal(channels_last(pictures), pictures)
     assert channels_last(pictures).stride() == (20, 1, 4, 1)
     assert channels_last(pictures[0]).stride() == pictures[0].stride()
+
+
+def test_a_stack_goes_when_nobody_holds_it() -> None:
+    """On a GPU it holds gigabytes, which must not wait until Python looks for cycles."""
+    inputs, labels = data()
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        stack = Stack([network(k) for k in range(2)], lr=1e-2)
+        stack.fit(cross_entropy, inputs, [labels], orders(20, 2))
+        gone = weakref.ref(stack)
+        del stack
+        assert gone() is None
+    finally:
+        if before:
+            gc.enable()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -42,14 +43,23 @@ class _Recorded:
 
 
 class StepReplay:
-    """`work(group, loss, given)`, replayed where its kind (group, loss, shapes) was seen often enough."""
+    """`work(group, loss, given)`, a method of the object that keeps this one, replayed where its kind (group, loss,
+    shapes) was seen often enough."""
 
     def __init__(self, work: Work) -> None:
-        self.work, self.trouble = work, ""
+        # Held weakly: in a cycle the graphs of a stack nobody needs any more would keep gigabytes of a GPU's memory
+        # until Python looks for cycles, which it does by counting objects.
+        self._work = WeakMethod(work)
+        self.trouble = ""
         self._graphs: dict[Any, _Recorded] = {}
         self._seen: dict[Any, int] = {}
         self._pool: Any = None
         self._aside: Any = None
+
+    def work(self, group: tuple[int, ...], loss: Callable[..., Tensor], given: Given) -> Tensor:
+        work = self._work()
+        assert work is not None
+        return work(group, loss, given)
 
     def forget(self) -> None:
         """Drop all recordings."""
