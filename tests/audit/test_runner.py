@@ -171,6 +171,31 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
     assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4
 
 
+def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = work.load
+
+    def tight(*given: Any, **more: Any) -> Any:
+        found = real(*given, **more)
+        tried.append(1)
+        if len(tried) > 1:  # the second federation
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 126 MiB.\nand more")
+        return found
+
+    tried: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("fedleak.audit.runner.estimate", lambda *_: "")
+        patched.setattr("fedleak.audit.work.load", tight)
+        rows = run(tmp_path)
+    lacking = [row for row in rows if row.status == "out_of_memory"]
+    assert {row.where["defense"] for row in lacking} == {"gaussian(sigma=0.5)"}
+    assert {row.where["attack"] for row in lacking} == {"none", "dlm_plus", "dlg"}
+    assert {row.reason for row in lacking} == {"its federation: CUDA out of memory. Tried to allocate 126 MiB."}
+    assert {row.status for row in rows if row not in lacking} == {"ok"}
+    assert {row.status for row in run(tmp_path)} == {"ok"}
+
+
 def test_a_trial_that_takes_too_long_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
     tables = {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]}
     rows = run(tmp_path, {**tables, "time_limit": 1e-6})

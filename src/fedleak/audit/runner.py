@@ -19,7 +19,7 @@ from fedleak.audit.plan import Plan, Trial, make_plan
 from fedleak.audit.rows import Row
 from fedleak.audit.spec import Spec
 from fedleak.audit.store import RunFolder
-from fedleak.audit.work import run_federation, run_trial
+from fedleak.audit.work import run_federation, run_trial, without_result
 from fedleak.files import locked, replace_file
 
 __all__ = ["run_audit"]
@@ -58,9 +58,19 @@ def run_audit(
             if missing and not display.quiet and is_here(device):
                 display.note(estimate(federations, missing, data_root, device, crew.jobs))
             common = (out, data_root, device)
+            lacking: dict[str, str] = {}
             with display.stage("federations", len(federations)):
-                for job, _ in in_order_done(crew, run_federation, federations, display.inner, *common):
-                    display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}")
+                for job, problem in in_order_done(
+                    crew, run_federation, federations, display.inner, *common, starved=bool
+                ):
+                    if problem:
+                        lacking[job.key] = f"its federation: {problem}"
+                    said = f": {problem}" if problem else ""
+                    display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}{said}")
+            for trial in missing:
+                if reason := lacking.get(trial.federation.key):
+                    found[trial.key] = [without_result(trial, "out_of_memory", reason)]
+            missing = [trial for trial in missing if trial.key not in found]
             # Long trials first, so that the last worker is not left alone with one.
             missing.sort(key=lambda trial: trial.choice is None)
             with display.stage("attacks", len(missing)):

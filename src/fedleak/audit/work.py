@@ -52,7 +52,7 @@ from fedleak.types import (
     silent,
 )
 
-__all__ = ["attack_transcript", "one_thread", "run_federation", "run_trial", "victim_row"]
+__all__ = ["attack_transcript", "one_thread", "run_federation", "run_trial", "victim_row", "without_result"]
 
 
 @contextlib.contextmanager
@@ -66,11 +66,27 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, progress: Progress = silent) -> None:
-    """Simulate a federation and store transcript and truth, unless they are there."""
+def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, progress: Progress = silent) -> str:
+    """Simulate a federation and store transcript and truth, unless they are there. Gives what went wrong where the
+    memory of the device did not suffice, else nothing."""
     folder = RunFolder(run)
     if folder.transcript(job.key).is_dir() and folder.truth(job.key).is_dir():
-        return
+        return ""
+    try:
+        recording = _simulated(job, data_root, device, progress)
+    except RuntimeError as problem:
+        if not ran_out_of_memory(problem):
+            raise
+        return str(problem).splitlines()[0]
+    # The truth first: a transcript on disk means that the federation is finished.
+    with replace_folder(folder.truth(job.key)) as temporary:
+        save_truth(recording.truth, temporary)
+    with replace_folder(folder.transcript(job.key)) as temporary:
+        save_transcript(recording.transcript, temporary)
+    return ""
+
+
+def _simulated(job: FederationJob, data_root: Path, device: str, progress: Progress) -> Recording:
     seeds = Seeds(job.seed)
     with one_thread():
         data = load(job.point.data, data_root, seeds.under("data"))
@@ -88,12 +104,7 @@ def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, 
         recording = job.point.protocol(
             problem, chain(*job.arm.defenses), seeds.under("federation"), progress=progress, device=device
         )
-    recording = _told_whom(recording, data.public_labels)
-    # The truth first: a transcript on disk means that the federation is finished.
-    with replace_folder(folder.truth(job.key)) as temporary:
-        save_truth(recording.truth, temporary)
-    with replace_folder(folder.transcript(job.key)) as temporary:
-        save_transcript(recording.transcript, temporary)
+    return _told_whom(recording, data.public_labels)
 
 
 def _told_whom(recording: Recording, labels: Tensor | None) -> Recording:
@@ -116,19 +127,19 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
             else:
                 rows = _attack_rows(trial, folder, data_root, device, within(trial.time_limit, progress))
     except TimedOutError as problem:
-        rows = [_without_result(trial, "timed_out", str(problem))]
+        rows = [without_result(trial, "timed_out", str(problem))]
     except FedleakError as problem:
-        rows = [_without_result(trial, "refused", str(problem))]
+        rows = [without_result(trial, "refused", str(problem))]
     except Exception as problem:
         if disk_is_full(problem):
             raise  # no fault of the trial: the run stops, and goes on from here when there is room
         if ran_out_of_memory(problem):
-            rows = [_without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
+            rows = [without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
         else:
             where = traceback.extract_tb(problem.__traceback__)[-1]
             said = problem.strerror if isinstance(problem, OSError) else problem  # its text would hold a path
             reason = f"{type(problem).__name__}: {said} ({Path(where.filename).name}:{where.lineno})"
-            rows = [_without_result(trial, "failed", reason)]
+            rows = [without_result(trial, "failed", reason)]
     finished = datetime.now(UTC)
     seconds = round(time.monotonic() - clock, 3)
     start, end = started.isoformat(timespec="seconds"), finished.isoformat(timespec="seconds")
@@ -177,7 +188,7 @@ def _attack_rows(trial: Trial, folder: RunFolder, data_root: Path, device: str, 
         victim_row(base, finding, number, truth, trial.metrics, job.seed, folder, data_root)
         for number in range(len(finding.victims))
     ]
-    return rows or [_without_result(trial, "refused", "the attacked round holds no message: no client took part")]
+    return rows or [without_result(trial, "refused", "the attacked round holds no message: no client took part")]
 
 
 def victim_row(
@@ -268,7 +279,7 @@ def _on_cpu(victim: Judged) -> Judged:
     return replace(victim, inputs=victim.inputs.cpu(), labels=labels)
 
 
-def _without_result(trial: Trial, status: Status, reason: str) -> Row:
+def without_result(trial: Trial, status: Status, reason: str) -> Row:
     return Row(
         trial=trial.key, where=trial.where(), scores={}, n=0, status=status, reason=reason, threshold=trial.threshold
     )
