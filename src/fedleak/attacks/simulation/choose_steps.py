@@ -80,10 +80,8 @@ def _fused(layers: Layers, weights: Named, lr: float, images: Tensor) -> list[tu
     """Steps in kernels of our own, for float32 on a GPU where Triton is installed, as it is with torch on Linux."""
     if not images.is_cuda or images.dtype != torch.float32 or find_spec("triton") is None:
         return []
-    from fedleak.attacks.simulation.fused_steps import MOST, FusedSteps
+    from fedleak.attacks.simulation.fused_steps import FusedSteps
 
-    if len(images) > MOST:
-        return []
     return [("fused", FusedSteps(layers, weights, tuple(images.shape[1:]), lr))]
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from fedleak.attacks.simulation import conv_kernels, dense_kernels
+from fedleak.attacks.simulation.dense_steps import TorchProducts
 
-__all__ = ["MOST", "FusedProducts", "back", "opened", "pooled", "slope_by_kernel"]
+__all__ = ["FusedProducts", "back", "opened", "pooled", "slope_by_kernel"]
 
 Pairs = list[tuple[Tensor, Tensor]]
 """One or two products, which are summed."""
@@ -128,12 +129,18 @@ def opened(lets: Tensor, *pulled: Tensor) -> list[Tensor]:
 
 
 class FusedProducts:
-    """A step's products with matrices, which are read and written as seldom as can be."""
+    """A step's products with matrices, which are read and written as seldom as can be. Large batches are left to
+    torch: their products are no longer bound by memory."""
+
+    def __init__(self) -> None:
+        self.large = TorchProducts()
 
     def ahead(self, inputs: Tensor, matrix: Tensor) -> Tensor:
-        return _ahead([(inputs, matrix)])
+        return _ahead([(inputs, matrix)]) if inputs.shape[1] <= MOST else self.large.ahead(inputs, matrix)
 
     def turn(self, matrix: Tensor, inputs: Tensor, slope: Tensor, lr: float) -> Tensor:
+        if inputs.shape[1] > MOST:
+            return self.large.turn(matrix, inputs, slope, lr)
         inputs, slope = inputs.contiguous(), slope.contiguous()
         before = torch.empty_like(inputs)
         tile, grid = _across("turn", inputs, matrix)
@@ -145,6 +152,8 @@ class FusedProducts:
     def d_ahead(
         self, matrix: Tensor, d_matrix: Tensor, inputs: Tensor, d_inputs: Tensor, slope: Tensor, lr: float
     ) -> Tensor:
+        if inputs.shape[1] > MOST:
+            return self.large.d_ahead(matrix, d_matrix, inputs, d_inputs, slope, lr)
         # The matrix from before the step is matrix + lr inputs' slope: no need to write it down for this product.
         made = _ahead([(inputs, d_matrix), (d_inputs.contiguous(), matrix)])
         return made.baddbmm_(torch.bmm(d_inputs, inputs.mT), slope, alpha=lr)
@@ -159,6 +168,8 @@ class FusedProducts:
         d_slope: Tensor,
         lr: float,
     ) -> Tensor:
+        if inputs.shape[1] > MOST:
+            return self.large.d_turn(matrix, d_matrix, inputs, d_inputs, slope, d_slope, lr)
         d_inputs, d_slope = d_inputs.contiguous(), d_slope.contiguous()
         d_before = torch.empty_like(inputs)
         tile, grid = _across("d_turn", inputs, matrix)

@@ -10,43 +10,15 @@ second derivative is zero, and the inputs do not move.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from fedleak.attacks.simulation.conv_layers import Layers, sizes_of
-from fedleak.attacks.simulation.dense_steps import DenseKept, DenseSteps
-from fedleak.attacks.simulation.fused_calls import MOST, FusedProducts, back, opened, pooled, slope_by_kernel
+from fedleak.attacks.simulation.dense_steps import DenseSteps
+from fedleak.attacks.simulation.fused_calls import FusedProducts, back, opened, pooled, slope_by_kernel
+from fedleak.attacks.simulation.kept import Kept
 from fedleak.types import Named
 
-__all__ = ["MOST", "FusedSteps"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """What one step leaves for its way back, block by block, and of the dense layers. Pictures are (networks, images,
-    height, width, channels)."""
-
-    kernels: list[Tensor]
-    """As they were before the step."""
-    open: list[Tensor]
-    """Where a block's ReLU is open."""
-    pools: list[Tensor]
-    """Outputs of all blocks but the last."""
-    pulled: list[Tensor]
-    """The loss's slope by the output of every block."""
-    dense: DenseKept
-
-    def flat(self) -> list[Tensor]:
-        return [*self.kernels, *self.open, *self.pools, *self.pulled, *self.dense.flat()]
-
-    @staticmethod
-    def of(flat: list[Tensor], blocks: int) -> _Kept:
-        rest = iter(flat)
-        kernels, open_, pools, pulled = (
-            [next(rest) for _ in range(size)] for size in (blocks, blocks, blocks - 1, blocks)
-        )
-        return _Kept(kernels, open_, pools, pulled, DenseKept.of(list(rest)))
+__all__ = ["FusedSteps"]
 
 
 class FusedSteps:
@@ -94,7 +66,7 @@ class FusedSteps:
             if k:
                 pulled.insert(0, back([(through, kernel)], self.sizes[k]))
             self._move(kernel, bias, [(pools[k], through)])
-        return _Kept(kernels, open_, pools[1:-1], pulled, kept).flat()
+        return Kept(kernels, open_, pools[1:-1], pulled, kept).flat()
 
     def backward(
         self,
@@ -107,7 +79,7 @@ class FusedSteps:
     ) -> Tensor:
         _, dense = self._split(state)
         d_convolutions, d_dense = self._split(adjoint)
-        was = _Kept.of(kept, self.blocks)
+        was = Kept.of(kept, self.blocks)
         pools = [_channels_last(inputs), *was.pools]
         d_pools: list[Tensor] = []
         for k, (d_kernel, d_bias) in enumerate(d_convolutions):

@@ -10,44 +10,17 @@ convolutions; each such pair is one call, with the channels or the images of bot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedleak.attacks.simulation.conv_layers import Layers, sizes_of
-from fedleak.attacks.simulation.dense_steps import DenseKept, DenseSteps
+from fedleak.attacks.simulation.dense_steps import DenseSteps
+from fedleak.attacks.simulation.kept import Kept
 from fedleak.types import Named
 
 __all__ = ["NativeSteps"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """What one step leaves for its way back, block by block, and of the dense layers. Pictures are (networks, images,
-    height, width, channels)."""
-
-    kernels: list[Tensor]
-    """As they were before the step."""
-    made: list[Tensor]
-    """What a block's ReLU lets through."""
-    pools: list[Tensor]
-    """Outputs of all blocks but the last."""
-    pulled: list[Tensor]
-    """The loss's slope by the output of every block."""
-    dense: DenseKept
-
-    def flat(self) -> list[Tensor]:
-        return [*self.kernels, *self.made, *self.pools, *self.pulled, *self.dense.flat()]
-
-    @staticmethod
-    def of(flat: list[Tensor], blocks: int) -> _Kept:
-        rest = iter(flat)
-        kernels, made, pools, pulled = (
-            [next(rest) for _ in range(size)] for size in (blocks, blocks, blocks - 1, blocks)
-        )
-        return _Kept(kernels, made, pools, pulled, DenseKept.of(list(rest)))
 
 
 class NativeSteps:
@@ -92,7 +65,7 @@ class NativeSteps:
             if k:
                 pulled.insert(0, _each(_input_slope, back, kernel))
             self._move(kernel, bias, _each(_kernel_slope, pools[k], back), back)
-        return _Kept(kernels, made, pools[1:-1], pulled, kept).flat()
+        return Kept(kernels, made, pools[1:-1], pulled, kept).flat()
 
     def backward(
         self,
@@ -105,7 +78,7 @@ class NativeSteps:
     ) -> Tensor:
         _, dense = self._split(state)
         d_convolutions, d_dense = self._split(adjoint)
-        was = _Kept.of(kept, self.blocks)
+        was = Kept.of(kept, self.blocks)
         pools = [_channels_last(inputs), *was.pools]
         d_pools: list[Tensor] = []
         for k, (d_kernel, d_bias) in enumerate(d_convolutions):
@@ -115,13 +88,13 @@ class NativeSteps:
                 # d(pool * kernel) = d_pool * kernel + pool * d_kernel: the channels beside each other.
                 wide, kernel = _beside(d_pools[-1], pools[k]), _beside(was.kernels[k], d_kernel)
                 d_made = _each(_convolved, wide, kernel, d_bias)
-            d_pools.append(_pooled(_where_open(d_made, was.made[k])))
+            d_pools.append(_pooled(_where_open(d_made, was.open[k])))
         d_slope = self.dense.backward(dense, d_dense, was.dense, d_pools[-1].flatten(2), share)
         d_pulled = d_slope.view(d_pools[-1].shape)
         for k in reversed(range(self.blocks)):
             d_kernel, d_bias = d_convolutions[k]
             out = d_bias.shape[-1]
-            both = _opened(was.made[k], d_pulled, was.pulled[k])
+            both = _opened(was.open[k], d_pulled, was.pulled[k])
             d_back, back = both[..., :out], both[..., out:]
             d_pulled = _each(_input_slope, both, torch.cat([was.kernels[k], d_kernel], dim=1))
             if k == 0:

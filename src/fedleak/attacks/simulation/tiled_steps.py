@@ -8,43 +8,16 @@ is the derivative of what it names. ReLU's second derivative is zero, and the in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from fedleak.attacks.simulation.conv_layers import Layers, sizes_of
-from fedleak.attacks.simulation.dense_steps import DenseKept, DenseSteps
+from fedleak.attacks.simulation.dense_steps import DenseSteps
+from fedleak.attacks.simulation.kept import Kept
 from fedleak.attacks.simulation.tiles import BIAS, Grid, Maps
 from fedleak.types import Named
 
 __all__ = ["TiledSteps"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """What one step leaves for its way back, block by block in the order of the network, and of the dense layers."""
-
-    kernels: list[Tensor]
-    """Of the convolutions, as they were before the step."""
-    masks: list[Tensor]
-    """Per block (networks, 4, ...): where its ReLU is open, by place in the pooling window."""
-    pools: list[Tensor]
-    """Outputs of all blocks but the last."""
-    pulled: list[Tensor]
-    """The loss's slope by the output of every block."""
-    dense: DenseKept
-
-    def flat(self) -> list[Tensor]:
-        return [*self.kernels, *self.masks, *self.pools, *self.pulled, *self.dense.flat()]
-
-    @staticmethod
-    def of(flat: list[Tensor], blocks: int) -> _Kept:
-        rest = iter(flat)
-        kernels, masks, pools, pulled = (
-            [next(rest) for _ in range(size)] for size in (blocks, blocks, blocks - 1, blocks)
-        )
-        return _Kept(kernels, masks, pools, pulled, DenseKept.of(list(rest)))
 
 
 class TiledSteps:
@@ -121,7 +94,7 @@ class TiledSteps:
             self._turn(kernel, bias, torch.bmm(tiles.mT, back), back)
         opened = self._opened(masks[0], pulled[0]).view(networks, -1, state[0].shape[-1])
         state[0].baddbmm_(columns.mT, opened, alpha=-self.lr)
-        return _Kept(kernels, masks, pools, pulled, kept).flat()
+        return Kept(kernels, masks, pools, pulled, kept).flat()
 
     def backward(
         self,
@@ -136,7 +109,7 @@ class TiledSteps:
         networks, images = labels.shape
         _, dense = self._split(state)
         d_convolutions, d_dense = self._split(adjoint)
-        was = _Kept.of(kept, self.blocks)
+        was = Kept.of(kept, self.blocks)
         columns = self._columns(inputs)
         products: list[tuple[Tensor, Tensor]] = []
         d_pool = inputs
@@ -151,14 +124,14 @@ class TiledSteps:
                 spread = torch.matmul(maps.kernel, torch.cat(pair, dim=2).view(networks, 9, -1))
                 products.append((tiles.view(networks * 16, -1, 2 * into), spread.view(networks * 16, 2 * into, out)))
                 d_made = self._outputs(torch.bmm(*products[-1]), d_bias)
-            d_made = d_made.view(networks, 4, -1).mul_(was.masks[k])
+            d_made = d_made.view(networks, 4, -1).mul_(was.open[k])
             d_pool = d_made.mean(dim=1).view(networks, images, grid.high, grid.wide, out)
         d_slope = self.dense.backward(dense, d_dense, was.dense, d_pool.view(networks, images, -1), share)
         d_pulled = d_slope.view(networks, images, *self.last, -1)
         for k in reversed(range(1, self.blocks)):
             _, into, out = self.layers.convolutions[k]
             d_kernel, d_bias = d_convolutions[k]
-            both = self._back(was.masks[k], d_pulled, was.pulled[k])
+            both = self._back(was.open[k], d_pulled, was.pulled[k])
             d_back, back = both[..., :out], both[..., out:]
             tiles, spread = products[k - 1]
             turned = torch.bmm(d_back, spread[:, :into].mT).baddbmm_(back, spread[:, into:].mT)
@@ -167,7 +140,7 @@ class TiledSteps:
             along = torch.bmm(tiles[..., into:].mT, d_back).baddbmm_(tiles[..., :into].mT, back)
             self._turn(d_kernel, d_bias, along, d_back)
         out = self.layers.convolutions[0][2]
-        opened = self._opened(was.masks[0], d_pulled, was.pulled[0]).view(networks, -1, 2 * out)
+        opened = self._opened(was.open[0], d_pulled, was.pulled[0]).view(networks, -1, 2 * out)
         turned = torch.bmm(opened, torch.cat([was.kernels[0], adjoint[0]], dim=2).mT)
         adjoint[0].baddbmm_(columns.mT, opened[..., :out], alpha=-self.lr)
         return self.grids[0].uncolumned(turned, images, self.channels).permute(0, 1, 4, 2, 3)
