@@ -9,9 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.simulation import choose_steps
-from fedleak.attacks.simulation.native_steps import NativeSteps
-from fedleak.attacks.simulation.tiled_steps import TiledSteps
 from fedleak.attacks.simulation.unroll import Simulation
 from fedleak.errors import RefusedError, ShapeError
 from fedleak.learning.functional import Network, loss_named
@@ -93,12 +90,6 @@ def lone() -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Network(PerImage().double())
-
-
-@pytest.fixture(params=[NativeSteps, TiledSteps], autouse=True)
-def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a CPU takes where steps are written out, and what a GPU takes."""
-    monkeypatch.setitem(choose_steps.WRITTEN_OUT, "cpu", request.param)
 
 
 NETWORKS = {

@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedleak.attacks.simulation import choose_steps, unroll
-from fedleak.attacks.simulation.native_steps import NativeSteps
+from fedleak.attacks.simulation import unroll
 from fedleak.attacks.simulation.replay import Direct, Recorded
-from fedleak.attacks.simulation.tiled_steps import TiledSteps
 from fedleak.attacks.simulation.unroll import Simulation
 from fedleak.learning.functional import Network, loss_named
 from fedleak.models import build_model
@@ -60,16 +58,8 @@ def each_alone(net: Network, inputs: Tensor, labels: Tensor, targets: Sequence[T
     return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
 
 
-@pytest.fixture
-def tiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that take many victims at once, which a CPU's own do not."""
-    monkeypatch.setitem(choose_steps.WRITTEN_OUT, "cpu", TiledSteps)
-
-
 @pytest.mark.parametrize("name", ["cnn_femnist", "lenet"])
-@pytest.mark.parametrize("written", [NativeSteps, TiledSteps])
-def test_every_victim_gets_what_it_gets_alone(name: str, written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(choose_steps.WRITTEN_OUT, "cpu", written)
+def test_every_victim_gets_what_it_gets_alone(name: str) -> None:
     net = network(name)
     inputs, labels, targets = problem(net, 5)
     expected = each_alone(net, inputs, labels, targets)
@@ -85,7 +75,7 @@ def test_pieces_on_several_cores_are_the_same_and_leave_the_number_of_threads_al
     torch.set_num_threads(2)
     one = simulation(net)
     torch.testing.assert_close(one(inputs, labels, None, squared, targets), expected, rtol=1e-10, atol=1e-12)
-    assert one.piece == 1
+    assert one.piece == 2
     assert torch.get_num_threads() == 2
 
 
@@ -98,7 +88,6 @@ def test_the_same_call_has_the_same_bits() -> None:
     assert torch.equal(first[1], second[1])
 
 
-@pytest.mark.usefixtures("tiled")
 def test_out_of_memory_halves_the_piece_and_what_is_done_stays_done() -> None:
     net = network()
     inputs, labels, targets = problem(net, 7)
@@ -123,7 +112,6 @@ def test_out_of_memory_halves_the_piece_and_what_is_done_stays_done() -> None:
         tight(inputs, labels, None, never, targets)
 
 
-@pytest.mark.usefixtures("tiled")
 def test_pieces_are_of_one_size_and_the_given_is_cut_like_the_victims() -> None:
     net = network()
     inputs, labels, targets = problem(net, 9)
@@ -178,13 +166,8 @@ class Tape(Recorded):
 
 
 @pytest.mark.parametrize("checkpoint", ["step", "epoch"])
-@pytest.mark.parametrize(
-    ("name", "written"), [("cnn_femnist", NativeSteps), ("cnn_femnist", TiledSteps), ("lenet", None)]
-)
-def test_replayed_steps_are_the_plain_ones_also_for_fewer_victims(
-    name: str, written: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(choose_steps.WRITTEN_OUT, "cpu", written)
+@pytest.mark.parametrize("name", ["cnn_femnist", "lenet"])
+def test_replayed_steps_are_the_plain_ones_also_for_fewer_victims(name: str, checkpoint: Any) -> None:
     net = network(name)
     one = simulation(net, checkpoint=checkpoint)
     one(*problem(net, 1)[:2], None, squared, problem(net, 1)[2])

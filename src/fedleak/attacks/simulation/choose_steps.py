@@ -10,16 +10,12 @@ from torch import Tensor
 
 from fedleak.attacks.simulation.conv_layers import Layers, layers_of
 from fedleak.attacks.simulation.generic_steps import LoneSteps, MappedSteps, Steps
-from fedleak.attacks.simulation.native_steps import NativeSteps
 from fedleak.attacks.simulation.tiled_steps import TiledSteps
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Loss, Network
 from fedleak.types import Named
 
 __all__ = ["Choice", "choose", "first_line"]
-
-WRITTEN_OUT: dict[str, type[NativeSteps] | type[TiledSteps]] = {"cpu": NativeSteps, "cuda": TiledSteps}
-"""Which of the written-out steps a kind of device takes, where nothing faster can be had (`_fused`)."""
 
 SAME = 1e-2
 """How far two computations of the same slope may be apart, as a share: far above rounding, far below a wrong one."""
@@ -53,9 +49,8 @@ def choose(network: Network, loss: Loss, weights: Named, lr: float, images: Tens
         ) from error
     ways: list[tuple[str, Steps]] = [("mapped", MappedSteps(network, loss, weights, lr))]
     layers = layers_of(network.module, loss)
-    if layers is not None and images.device.type in WRITTEN_OUT:
-        written = WRITTEN_OUT[images.device.type](layers, weights, tuple(images.shape[1:]), lr)
-        ways.insert(0, ("written out", written))
+    if layers is not None:
+        ways.insert(0, ("written out", TiledSteps(layers, weights, tuple(images.shape[1:]), lr)))
         ways[:0] = _fused(layers, weights, lr, images)
     trouble = ""
     for name, steps in ways:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedleak.attacks.simulation.calls import check_call, shares
 from fedleak.attacks.simulation.choose_steps import Choice, choose, first_line
-from fedleak.attacks.simulation.native_steps import NativeSteps
 from fedleak.attacks.simulation.replay import Direct, Recorded, Runner
+from fedleak.attacks.simulation.tiled_steps import TiledSteps
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Loss, Network
 from fedleak.learning.precision import Precision, products_in
@@ -100,8 +100,7 @@ class Simulation:
                 own = tuple(one[rows] for one in given)
                 return self._together(inputs[rows], labels[rows], share, distance, own, slopes[rows])
 
-            side_by_side = self._native and torch.get_num_threads() > 1 and len(inputs) > 1
-            values = self._on_cores(work, len(inputs)) if side_by_side else self._in_turn(work, len(inputs))
+            values = self._on_cores(work, len(inputs)) if self._workers > 1 else self._in_turn(work, len(inputs))
             return torch.cat(values), slopes
 
     def _in_turn(self, work: Callable[[slice], Tensor], victims: int) -> list[Tensor]:
@@ -123,7 +122,7 @@ class Simulation:
         return values
 
     def _on_cores(self, work: Callable[[slice], Tensor], victims: int) -> list[Tensor]:
-        """Victims side by side, one thread each: on small tensors that is much faster than sharing every operation."""
+        """Pieces side by side, one thread each: on small tensors that is much faster than sharing every operation."""
         before = torch.get_num_threads()
 
         def alone(first: int) -> Tensor:
@@ -132,15 +131,16 @@ class Simulation:
                 return work(slice(first, min(first + self.piece, victims)))
 
         try:
-            with ThreadPoolExecutor(before) as pool:
+            with ThreadPoolExecutor(self._workers) as pool:
                 return list(pool.map(alone, range(0, victims, self.piece)))
         finally:
             torch.set_num_threads(before)
 
     @property
-    def _native(self) -> bool:
-        """Whether victims are computed one by one on a CPU, where the steps touch nothing that they share."""
-        return isinstance(self._chosen.steps, NativeSteps)
+    def _workers(self) -> int:
+        """Threads that pieces are spread over: on a CPU, where the steps touch nothing that they share."""
+        on_cpu = not next(iter(self.weights.values())).is_cuda
+        return torch.get_num_threads() if on_cpu and isinstance(self._chosen.steps, TiledSteps) else 1
 
     def _together(
         self,
@@ -226,8 +226,6 @@ class Simulation:
 
     def _fitting(self, victims: int, count: int) -> int:
         """Victims at once: as many as are estimated to fit, in pieces of the same size."""
-        if self._native:
-            return 1  # its convolutions take one network at a time, whose weights then stay in the cache
         limit = self._limit
         weights = sum(value.numel() * value.element_size() for value in self.weights.values())
         if self._chosen.at_work and not self._runners:
@@ -236,7 +234,7 @@ class Simulation:
             free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
             limit = int(ROOM * free / (kept * self._slots(count) + at_work + (snapshots + 6) * weights))
             limit = self._limit = max(1, min(limit, self._limit))
-        pieces = -(-victims // limit)
+        pieces = max(-(-victims // limit), min(self._workers, victims))
         return -(-victims // pieces)
 
 
