@@ -196,6 +196,17 @@ def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     assert {row.status for row in run(tmp_path)} == {"ok"}
 
 
+def test_rows_of_a_run_without_any_memory_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_given: Any, **_more: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("fedleak.audit.runner.estimate", lambda *_: "")
+    monkeypatch.setattr("fedleak.audit.work.load", none_left)
+    rows = run(tmp_path)
+    assert {row.status for row in rows} == {"out_of_memory"}
+    assert [row.where for row in RunFolder(tmp_path).rows()] == [row.where for row in rows]
+
+
 def test_a_trial_that_takes_too_long_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
     tables = {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]}
     rows = run(tmp_path, {**tables, "time_limit": 1e-6})
