@@ -171,7 +171,8 @@ def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, trainings: lis
     assert len(trainings) == 5
 
 
-def test_an_autoencoder_that_makes_one_picture_of_everybody_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def failing_starts(monkeypatch: pytest.MonkeyPatch, value: float, times: int) -> list[float]:
+    """The step of every start; of the first `times` all pixels come out with this value."""
     steps: list[float] = []
 
     class Watched(translation.Stack):
@@ -181,16 +182,51 @@ def test_an_autoencoder_that_makes_one_picture_of_everybody_starts_again(monkeyp
 
         def predict(self, inputs: Any, batch_size: int = 1024) -> torch.Tensor:
             found = super().predict(inputs, batch_size)
-            return torch.ones_like(found) if len(steps) <= saturated else found
+            return torch.full_like(found, value) if len(steps) <= times else found
 
     monkeypatch.setattr(translation, "Stack", Watched)
-    saturated = 1
+    return steps
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, float("nan")])
+def test_an_autoencoder_that_makes_everybody_white_or_black_starts_again(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    steps = failing_starts(monkeypatch, value, times=1)
     prior, _ = made(scene())
     assert steps == [1e-3, 1e-3 / 3]
     assert float(prior.pictures[:-1].std()) > 0
-    saturated = 10
-    with pytest.raises(RefusedError, match="one and the same picture of everybody"):
+    failing_starts(monkeypatch, value, times=10)
+    with pytest.raises(RefusedError, match="white or black picture of everybody"):
         made(scene(), seed=3)
+
+
+def test_a_single_pair_is_enough_to_tell_a_collapse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One picture differs from no other, so how much pictures differ says nothing."""
+    one, label = torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.long)
+    steps = failing_starts(monkeypatch, 1.0, times=1)
+    translation.train_autoencoder(
+        Pairs(one, label, one, label), epochs=0, width=2, batch=1, rng=torch.Generator().manual_seed(0)
+    )
+    assert len(steps) == 2
+
+
+def starts_needed(monkeypatch: pytest.MonkeyPatch, value: float, targets: torch.Tensor) -> int:
+    """How many, where whatever is learnt has this value in all pixels."""
+    steps = failing_starts(monkeypatch, value, times=10)
+    labels = torch.arange(len(targets))
+    translation.train_autoencoder(
+        Pairs(-targets, labels, targets, labels), epochs=1, width=2, batch=4, rng=torch.Generator().manual_seed(0)
+    )
+    return len(steps)
+
+
+def test_who_has_hardly_learnt_makes_the_same_grey_of_everybody_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts_needed(monkeypatch, 0.01, torch.linspace(-1, 1, 4).view(4, 1, 1, 1).expand(4, 1, 8, 8)) == 1
+
+
+def test_white_targets_are_to_come_out_white(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts_needed(monkeypatch, 1.0, torch.ones(4, 1, 8, 8)) == 1
 
 
 def test_other_targets_do_not_find_a_translator_that_learnt_from_them(tmp_path: Path, trainings: list[str]) -> None:
