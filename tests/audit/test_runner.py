@@ -196,6 +196,19 @@ def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     assert {row.status for row in run(tmp_path)} == {"ok"}
 
 
+def test_where_no_federation_finds_memory_the_rows_say_so_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tight(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("fedleak.audit.runner.estimate", lambda *_: "")
+    monkeypatch.setattr("fedleak.audit.work.load", tight)
+    rows = run(tmp_path)
+    assert {row.status for row in rows} == {"out_of_memory"}
+    assert list(RunFolder(tmp_path).rows()) == rows
+
+
 def test_a_trial_that_takes_too_long_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
     tables = {**SMALL, "defenses": [], "attacks": SMALL["attacks"][:1]}
     rows = run(tmp_path, {**tables, "time_limit": 1e-6})

@@ -70,6 +70,7 @@ def run_audit(
             for trial in missing:
                 if reason := lacking.get(trial.federation.key):
                     found[trial.key] = [without_result(trial, "out_of_memory", reason)]
+            _write(folder, plan, found)
             missing = [trial for trial in missing if trial.key not in found]
             # Long trials first, so that the last worker is not left alone with one.
             missing.sort(key=lambda trial: trial.choice is None)
