@@ -10,12 +10,11 @@ import pytest
 import torch
 from logit_parts import CLASSES, TARGETS, stage_logits
 
-from fedleak.attacks.logits import priors, translation
+from fedleak.attacks.logits import priors
 from fedleak.attacks.logits.observed import Scene, read_scene
 from fedleak.attacks.logits.pli import PLI
 from fedleak.attacks.logits.priors import Prior, PriorRecipe, mean_prior
 from fedleak.attacks.logits.translation import Pairs
-from fedleak.attacks.logits.translators import AutoEncoder, ResnetGenerator, patch_discriminator
 from fedleak.data.domains import blurred
 from fedleak.errors import RefusedError
 from fedleak.files import keeping_in
@@ -171,62 +170,13 @@ def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, trainings: lis
     assert len(trainings) == 5
 
 
-def failing_starts(monkeypatch: pytest.MonkeyPatch, value: float, times: int) -> list[float]:
-    """The step of every start; of the first `times` all pixels come out with this value."""
-    steps: list[float] = []
-
-    class Watched(translation.Stack):
-        def __init__(self, modules: Any, *, lr: float, **settings: Any) -> None:
-            steps.append(lr)
-            super().__init__(modules, lr=lr, **settings)
-
-        def predict(self, inputs: Any, batch_size: int = 1024) -> torch.Tensor:
-            found = super().predict(inputs, batch_size)
-            return torch.full_like(found, value) if len(steps) <= times else found
-
-    monkeypatch.setattr(translation, "Stack", Watched)
-    return steps
-
-
-@pytest.mark.parametrize("value", [1.0, -1.0, float("nan")])
-def test_an_autoencoder_that_makes_everybody_white_or_black_starts_again(
-    monkeypatch: pytest.MonkeyPatch, value: float
+def test_a_cache_that_can_be_no_folder_is_refused_before_anything_is_learned(
+    tmp_path: Path, trainings: list[str]
 ) -> None:
-    steps = failing_starts(monkeypatch, value, times=1)
-    prior, _ = made(scene())
-    assert steps == [1e-3, 1e-3 / 3]
-    assert float(prior.pictures[:-1].std()) > 0
-    failing_starts(monkeypatch, value, times=10)
-    with pytest.raises(RefusedError, match="white or black picture of everybody"):
-        made(scene(), seed=3)
-
-
-def test_a_single_pair_is_enough_to_tell_a_collapse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One picture differs from no other, so how much pictures differ says nothing."""
-    one, label = torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.long)
-    steps = failing_starts(monkeypatch, 1.0, times=1)
-    translation.train_autoencoder(
-        Pairs(one, label, one, label), epochs=0, width=2, batch=1, rng=torch.Generator().manual_seed(0)
-    )
-    assert len(steps) == 2
-
-
-def starts_needed(monkeypatch: pytest.MonkeyPatch, value: float, targets: torch.Tensor) -> int:
-    """How many, where whatever is learnt has this value in all pixels."""
-    steps = failing_starts(monkeypatch, value, times=10)
-    labels = torch.arange(len(targets))
-    translation.train_autoencoder(
-        Pairs(-targets, labels, targets, labels), epochs=1, width=2, batch=4, rng=torch.Generator().manual_seed(0)
-    )
-    return len(steps)
-
-
-def test_who_has_hardly_learnt_makes_the_same_grey_of_everybody_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert starts_needed(monkeypatch, 0.01, torch.linspace(-1, 1, 4).view(4, 1, 1, 1).expand(4, 1, 8, 8)) == 1
-
-
-def test_white_targets_are_to_come_out_white(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert starts_needed(monkeypatch, 1.0, torch.ones(4, 1, 8, 8)) == 1
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(RefusedError, match=r"cache='.*taken': priors cannot be kept there \(File exists\)"):
+        made(scene(), cache=str(tmp_path / "taken"))
+    assert trainings == []
 
 
 def test_other_targets_do_not_find_a_translator_that_learnt_from_them(tmp_path: Path, trainings: list[str]) -> None:
@@ -296,23 +246,3 @@ def test_memory_holds_a_few(trainings: list[str]) -> None:
     assert len(trainings) == priors.REMEMBERED + 1
     made(of, seed=0, epochs=0)
     assert len(trainings) == priors.REMEMBERED + 2
-
-
-def test_pairs_are_of_one_person() -> None:
-    rng = torch.Generator().manual_seed(0)
-    clean, clean_labels = torch.rand(6, 1, 4, 4, generator=rng), torch.tensor([0, 0, 0, 1, 1, 1])
-    other = clean[[2, 4]] + 0.01
-    pairs = Pairs(other, torch.tensor([0, 1]), clean, clean_labels)
-    assert [index.tolist() for index in pairs.nearest()] == [[0, 1], [2, 4]]
-    left, right = pairs.any(rng)
-    assert sorted(zip(left.tolist(), right.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4), (1, 5)]
-
-
-@pytest.mark.parametrize("size", [(8, 8), (9, 12), (32, 32), (64, 64)])
-def test_translators_keep_the_size_of_a_picture(size: tuple[int, int]) -> None:
-    pictures = torch.rand(2, 3, *size) * 2 - 1
-    for module in (AutoEncoder(3, size, 2), ResnetGenerator(3, 2)):
-        out = module(pictures)
-        assert out.shape == pictures.shape
-        assert float(out.detach().abs().max()) <= 1
-    assert patch_discriminator(3, size, 2)(pictures).shape[:2] == (2, 1)
