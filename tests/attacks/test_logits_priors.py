@@ -10,12 +10,11 @@ import pytest
 import torch
 from logit_parts import CLASSES, TARGETS, stage_logits
 
-from fedleak.attacks.logits import priors, translation
+from fedleak.attacks.logits import priors
 from fedleak.attacks.logits.observed import Scene, read_scene
 from fedleak.attacks.logits.pli import PLI
 from fedleak.attacks.logits.priors import Prior, PriorRecipe, mean_prior
 from fedleak.attacks.logits.translation import Pairs
-from fedleak.attacks.logits.translators import AutoEncoder, ResnetGenerator, patch_discriminator
 from fedleak.data.domains import blurred
 from fedleak.errors import RefusedError
 from fedleak.files import keeping_in
@@ -171,26 +170,13 @@ def test_a_prior_is_made_once_and_kept_by_content(tmp_path: Path, trainings: lis
     assert len(trainings) == 5
 
 
-def test_an_autoencoder_that_makes_one_picture_of_everybody_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[float] = []
-
-    class Watched(translation.Stack):
-        def __init__(self, modules: Any, *, lr: float, **settings: Any) -> None:
-            steps.append(lr)
-            super().__init__(modules, lr=lr, **settings)
-
-        def predict(self, inputs: Any, batch_size: int = 1024) -> torch.Tensor:
-            found = super().predict(inputs, batch_size)
-            return torch.ones_like(found) if len(steps) <= saturated else found
-
-    monkeypatch.setattr(translation, "Stack", Watched)
-    saturated = 1
-    prior, _ = made(scene())
-    assert steps == [1e-3, 1e-3 / 3]
-    assert float(prior.pictures[:-1].std()) > 0
-    saturated = 10
-    with pytest.raises(RefusedError, match="one and the same picture of everybody"):
-        made(scene(), seed=3)
+def test_a_cache_that_can_be_no_folder_is_refused_before_anything_is_learned(
+    tmp_path: Path, trainings: list[str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(RefusedError, match=r"cache='.*taken': priors cannot be kept there \(File exists\)"):
+        made(scene(), cache=str(tmp_path / "taken"))
+    assert trainings == []
 
 
 def test_other_targets_do_not_find_a_translator_that_learnt_from_them(tmp_path: Path, trainings: list[str]) -> None:
@@ -260,23 +246,3 @@ def test_memory_holds_a_few(trainings: list[str]) -> None:
     assert len(trainings) == priors.REMEMBERED + 1
     made(of, seed=0, epochs=0)
     assert len(trainings) == priors.REMEMBERED + 2
-
-
-def test_pairs_are_of_one_person() -> None:
-    rng = torch.Generator().manual_seed(0)
-    clean, clean_labels = torch.rand(6, 1, 4, 4, generator=rng), torch.tensor([0, 0, 0, 1, 1, 1])
-    other = clean[[2, 4]] + 0.01
-    pairs = Pairs(other, torch.tensor([0, 1]), clean, clean_labels)
-    assert [index.tolist() for index in pairs.nearest()] == [[0, 1], [2, 4]]
-    left, right = pairs.any(rng)
-    assert sorted(zip(left.tolist(), right.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4), (1, 5)]
-
-
-@pytest.mark.parametrize("size", [(8, 8), (9, 12), (32, 32), (64, 64)])
-def test_translators_keep_the_size_of_a_picture(size: tuple[int, int]) -> None:
-    pictures = torch.rand(2, 3, *size) * 2 - 1
-    for module in (AutoEncoder(3, size, 2), ResnetGenerator(3, 2)):
-        out = module(pictures)
-        assert out.shape == pictures.shape
-        assert float(out.detach().abs().max()) <= 1
-    assert patch_discriminator(3, size, 2)(pictures).shape[:2] == (2, 1)

@@ -9,7 +9,9 @@ made from.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from torch.nn import functional as F
 from fedleak.attacks.logits.observed import Scene
 from fedleak.attacks.logits.translation import Pairs, Translate, train_autoencoder, train_cyclegan, train_deblur
 from fedleak.errors import RefusedError
-from fedleak.files import kept_in, one_at_a_time, replace_file
+from fedleak.files import disk_is_full, kept_in, one_at_a_time, replace_file
 
 __all__ = ["EPOCHS", "Kind", "Prior", "PriorRecipe", "mean_prior"]
 
@@ -128,7 +130,7 @@ class PriorRecipe:
         return made_of.hexdigest()
 
     def _file(self, key: str) -> Path | None:
-        folder = kept_in() if self.cache is None else Path(self.cache)
+        folder = kept_in() if self.cache is None else _made(self.cache)
         return None if folder is None else folder / f"prior-{key}.safetensors"
 
     def _found(self, key: str, learn: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -146,6 +148,22 @@ class PriorRecipe:
         while len(_memory) > REMEMBERED:
             _memory.popitem(last=False)
         return _memory[key]
+
+
+def _made(cache: str) -> Path:
+    """The folder that the user named, asked for before a translator is learned that could not be kept."""
+    folder = Path(cache)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as problem:
+        if disk_is_full(problem):
+            raise
+        raise RefusedError(
+            f"cache={cache!r}: priors cannot be kept there ({problem.strerror}); name another folder, or leave it out"
+        ) from None
+    return folder
 
 
 def _read(file: Path) -> dict[str, Tensor] | None:

@@ -29,8 +29,8 @@ CYCLE, IDENTITY = 3.0, 0.5
 MSE, ADVERSARIAL = 0.5, 0.001
 POOL = 50
 STARTS = 3
-COLLAPSED = 0.01
-"""Share of the targets' spread from picture to picture below which a network's outputs count as one and the same."""
+SATURATED = 0.95
+"""Mean distance from middle grey, of at most 1, above which pictures count as white or black all over."""
 AT_ONCE = 64
 """Pictures that are translated at once: wide layers of full-size pictures are what takes a CPU's memory."""
 
@@ -77,10 +77,10 @@ def train_autoencoder(pairs: Pairs, *, epochs: int, width: int, batch: int, rng:
         stack = Stack([module], lr=1e-3 / 3**start, device=pairs.clean.device)
         order = [index for _ in range(epochs) for index in epoch_batches(len(left), batch, rng)]
         stack.fit(F.mse_loss, inputs, [targets], [order])
-        if _spread(stack.predict(inputs, AT_ONCE)[0]) >= COLLAPSED * _spread(targets):
+        if not _collapsed(stack.predict(inputs, AT_ONCE)[0], targets):
             return partial(_translated, stack)
     raise RefusedError(
-        f"prior='autoencoder': after {STARTS} starts it still makes one and the same picture of everybody; "
+        f"prior='autoencoder': after {STARTS} starts it still makes a white or black picture of everybody; "
         "use prior='mean', another seed, or fewer prior_epochs"
     )
 
@@ -89,9 +89,11 @@ def _translated(stack: Stack, pictures: Tensor) -> Tensor:
     return stack.predict(pictures, AT_ONCE)[0]
 
 
-def _spread(pictures: Tensor) -> float:
-    """How far pictures differ from one another; not a number where they are none."""
-    return float((pictures - pictures.mean(dim=0)).square().mean().sqrt())
+def _collapsed(made: Tensor, targets: Tensor) -> bool:
+    """White or black all over and further from the targets than their mean is, or not numbers. One that has hardly
+    learnt makes the same grey of everybody, which is no collapse: more epochs help it."""
+    far, plain = ((value - targets).square().mean() for value in (made, targets.mean(dim=0)))
+    return not bool(torch.isfinite(far)) or bool((made.abs().mean() > SATURATED) & (far > plain))
 
 
 def train_cyclegan(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator) -> Translate:
