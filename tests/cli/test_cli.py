@@ -119,6 +119,15 @@ def test_a_users_mistake_is_one_message_and_exit_code_2(run: Run, arguments: lis
     assert "Traceback" not in answer.err
 
 
+def test_progress_and_check_count_in_words(run: Run, spec: Path) -> None:
+    said = run("audit", spec, "--jobs", 1, "--set", "defenses=[]").err
+    assert "2 trials; 1 federation to simulate; 1 at a time\n" in said
+    assert "orl fedavg, no defense, dlm_plus: " in said
+    assert "orl fedavg, no defense: test accuracy " in said
+    checked = run("check", spec).out
+    assert checked == f"{spec}: fine. 1 federation setting, 2 arms, 1 seed: 2 attack trials\n"
+
+
 def test_a_file_is_no_run_folder(run: Run, spec: Path) -> None:
     Path("a_file").write_text("")
     answer = run("audit", spec, "--out", "a_file")
@@ -134,6 +143,9 @@ def test_attack_on_a_recording_with_and_without_the_truth(run: Run, spec: Path) 
     judged = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--truth", truth, "--json")
     assert judged.code == 0, judged.err
     assert all(len(row["scores"]["psnr"]) == 1 for row in judged.json["rows"])
+    mistaken = run("attack", recording, "--attack", "dlm_plus", "--truth", spec)
+    assert mistaken.code == 2
+    assert "truth.json is missing; give the folder that holds truth.json" in mistaken.err
     blind = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--out", "blind", "--json")
     assert all(row["scores"] == {} and row["objective"] is not None for row in blind.json["rows"])
     assert len(list(Path("blind/pictures").glob("*.png"))) == 3
