@@ -10,6 +10,7 @@ from fedleak.report.words import (
     MEANINGS,
     between,
     knowledge,
+    known_by_name,
     metric_unit,
     number,
     percent,
@@ -48,6 +49,11 @@ def test_prose_lists(items: list[str], text: str) -> None:
 def test_plural() -> None:
     assert plural(1, "seeds") == "1 seed"
     assert plural(0, "seeds") == "0 seeds"
+
+
+def test_names_of_knowledge_are_explained() -> None:
+    assert known_by_name({"samples", "lr", "shoe_size"}) == "lr: the learning rate; samples: the number of images"
+    assert known_by_name(()) == ""
 
 
 def test_knowledge_says_what_was_granted() -> None:

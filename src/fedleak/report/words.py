@@ -17,6 +17,7 @@ __all__ = [
     "defense_name",
     "is_attackers",
     "knowledge",
+    "known_by_name",
     "metric_unit",
     "number",
     "percent",
@@ -141,6 +142,11 @@ def knowledge(granted: Sequence[str], protocol: Any = None) -> str:
     if not told:
         return f"knowing nothing but {shared or 'the model'} and what crossed the wire"
     return f"knowing only {prose([*([shared] if shared else []), *told])}"
+
+
+def known_by_name(names: Iterable[str]) -> str:
+    """What the names of knowledge stand for: `lr: the learning rate; samples: the number of images`."""
+    return "; ".join(f"{name}: {KNOWLEDGE[name]}" for name in sorted(names) if name in KNOWLEDGE)
 
 
 def is_attackers(key: str) -> bool:
