@@ -172,7 +172,7 @@ def metric_unit(metric: str, value: float) -> str:
     if metric in METRICS and METRICS[metric].unit == "share":
         return percent(value)
     if metric == "psnr":
-        return f"{value:.1f}"
+        return _one_decimal(value)
     return number(value)
 
 
@@ -189,7 +189,12 @@ def percent(share: float) -> str:
 
 
 def decibel(value: float) -> str:
-    return f"{value:.1f} dB".replace("-", "−")
+    return f"{_one_decimal(value)} dB"
+
+
+def _one_decimal(value: float) -> str:
+    """With a true minus sign, and none before a zero."""
+    return f"{round(value, 1) + 0.0:.1f}".replace("-", "−")
 
 
 def points(share: float) -> str:
