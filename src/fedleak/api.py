@@ -25,7 +25,7 @@ from fedleak.data import data_root
 from fedleak.defenses import Defense, chain
 from fedleak.errors import DataError
 from fedleak.federation import Problem
-from fedleak.metrics import Judgement, default_threshold
+from fedleak.metrics import DEFAULT_METRICS, Judgement, default_threshold
 from fedleak.metrics import judge as judge_one
 from fedleak.report import build_report
 from fedleak.seeding import Seeds
@@ -44,19 +44,6 @@ from fedleak.types import (
 )
 
 __all__ = ["attack", "judge", "run_audit", "simulate"]
-
-METRICS = (
-    "psnr",
-    "ssim",
-    "mse",
-    "recovered",
-    "label_errors",
-    "attack_accuracy",
-    "nearest_public",
-    "fidelity",
-    "victim_accuracy",
-)
-"""Each is computed where it means something for what was found."""
 
 
 def simulate(
@@ -136,7 +123,7 @@ def judge(
     finding: Finding,
     truth: Truth,
     *,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     threshold: float | None = None,
     data: str | None = None,
     seed: int = 0,

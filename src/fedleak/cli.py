@@ -30,7 +30,9 @@ Data = Annotated[str | None, typer.Option("--data", help="Data folder. Default: 
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change one value: key.path=value. May be repeated.")]
 AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow a module:factory of your own to be imported.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")]
-Executor = Annotated[str, typer.Option(help="Where they run: local, or ray (RAY_ADDRESS, else a cluster of its own).")]
+Executor = Annotated[
+    str, typer.Option(help="Where the workers run: local, or ray (RAY_ADDRESS, else a private cluster).")
+]
 
 
 def _version(asked: bool) -> None:
@@ -43,14 +45,18 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
 
 @app.command()
 def audit(
-    spec: Annotated[Path | None, typer.Argument(help="A specification. None: the built-in default audit.")] = None,
+    spec: Annotated[
+        Path | None, typer.Argument(help="A specification (TOML). Without one: the built-in default audit.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/<name of the spec>.")] = None,
     device: Device = "auto",
     seed: Annotated[int | None, typer.Option(min=0, help="Run with this one seed.")] = None,
@@ -106,12 +112,14 @@ def attack(
         list[str] | None,
         typer.Option("--known", metavar="NAME=VALUE", help="What the server knows and the recording does not say."),
     ] = None,
-    truth: Annotated[Path | None, typer.Option(help="The private data, to judge the result.")] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="The folder of the truth (truths/<hash> of a run), to judge the result.")
+    ] = None,
     confidence: Annotated[
         bool, typer.Option(help="Without --truth: run another start and noise, to say how far to believe a picture.")
     ] = True,
     out: Annotated[Path | None, typer.Option(help="Where to write the result. Default: runs/attack-<hash>.")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the starting points that the attack draws.")] = 0,
     device: Device = "auto",
     data: Data = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -146,7 +154,7 @@ def attack(
 @app.command()
 def reproduce(
     table: Annotated[str | None, typer.Argument(help="PAPER/TABLE, for instance dlm/table1.")] = None,
-    scale: Annotated[str, typer.Option(help="smoke or full.")] = "smoke",
+    scale: Annotated[str, typer.Option(help="smoke or full; `fedleak list tables` says which have others.")] = "smoke",
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
     panel: Annotated[list[str] | None, typer.Option(help="Only this part of the table; may be repeated.")] = None,
     changes: Set = None,
@@ -159,7 +167,7 @@ def reproduce(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Rerun a published table and print their numbers beside ours."""
+    """Run the experiment behind a published table and print the paper's numbers beside ours."""
     from fedleak.commands.reproduce import reproduce_command
 
     raise typer.Exit(
@@ -187,7 +195,7 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what fedleak knows."""
+    """List attacks, defenses, protocols, data sets, models, metrics and published tables."""
     from fedleak.commands.catalog import list_command
 
     raise typer.Exit(list_command(kind, as_json=as_json))
@@ -207,7 +215,7 @@ def show(
 
 @app.command()
 def check(
-    spec: Annotated[Path, typer.Argument(help="A specification.")],
+    spec: Annotated[Path, typer.Argument(help="A specification (TOML).")],
     changes: Set = None,
     allow_code: AllowCode = False,
     as_json: Json = False,
@@ -231,11 +239,11 @@ def report(
 
 @app.command()
 def bench(
-    name: Annotated[str | None, typer.Argument(help="Which benchmark. None: list them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Which benchmark. Without one: list them.")] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compare this engine with its rivals on this machine, in one run."""
+    """Compare the speed of fedleak's engines with that of their rivals on this machine, in one run."""
     from fedleak.commands.bench import bench_command
 
     raise typer.Exit(bench_command(name, device=device, as_json=as_json))

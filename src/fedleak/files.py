@@ -104,9 +104,8 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / ".lock").open("a")
     except OSError as problem:
-        raise RefusedError(
-            f"out={folder}: cannot be written to ({problem.strerror}); choose another with --out"
-        ) from None
+        why = "it is a file" if folder.is_file() else problem.strerror
+        raise RefusedError(f"out={folder}: cannot be written to ({why}); choose another folder with --out") from None
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,8 +3,8 @@
 The transcript is the threat model. `Transcript` and everything in it is what an honest-but-curious server sees;
 `Truth` is what only the evaluator holds. No function takes both except the metrics.
 
-Pixels: `Truth.inputs` and every reconstruction are images in pixel space, [0, 1], shaped (n, channels, height, width).
-A model sees `Normalisation.apply(pixels)`.
+Pixels: `Truth.private.inputs` and every reconstruction are images in pixel space, [0, 1], shaped (n, channels, height,
+width). A model sees `Normalisation.apply(pixels)`.
 """
 
 from __future__ import annotations

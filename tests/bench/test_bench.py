@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from command_line import fedleak
-from fedleak.bench import dlg
+from fedleak.bench import BENCHES, dlg
+from fedleak.bench.measure import Result
 
 
 def test_bench_dlg_prints_ratios(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +19,20 @@ def test_bench_dlg_prints_ratios(capsys: pytest.CaptureFixture[str], monkeypatch
     assert answer.json["ratios"]["vs_jax"] is None
     assert all(answer.json["seconds"][name] > 0 for name in ("batch_2", "torch_lbfgs_2"))
     assert answer.json["floor_seconds"] > 0
-    assert "times faster" in fedleak(capsys, monkeypatch, "bench", "dlg", "--device", "cpu").out
+    said = fedleak(capsys, monkeypatch, "bench", "dlg", "--device", "cpu").out
+    assert "times faster" in said or "times slower" in said
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [(2.0, "2.00 times faster"), (1.0, "1.00 times faster"), (0.5, "2.00 times slower"), (None, "not measured")],
+)
+def test_a_rival_that_is_faster_is_not_called_slower(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ratio: float | None, words: str
+) -> None:
+    measured = Result("dlg", "cpu", {"vs_eager": ratio}, {}, 0, 1.0)
+    monkeypatch.setitem(BENCHES, "dlg", lambda device: measured)
+    assert f"vs_eager: {words}\n" in fedleak(capsys, monkeypatch, "bench", "dlg", "--device", "cpu").out
 
 
 def test_an_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

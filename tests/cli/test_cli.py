@@ -85,10 +85,11 @@ def test_a_gate_looks_at_the_deployed_arm_only(run: Run, spec: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["audit", "nowhere.toml"], "cannot be read"),
+        (["audit", "nowhere.toml"], "cannot be read (No such file or directory); give a TOML file"),
         (["audit", "--device", "tpu"], "choose auto, cpu or cuda"),
         (["audit", "--fail-above", "recovered"], "METRIC=VALUE"),
         (["audit", "--fail-above", "recoverd=0.1"], "did you mean 'recovered'?"),
+        (["audit", "--fail-above", "leaks=0.1"], "unknown metric 'leaks'; measured here: psnr, ssim, mse, recovered,"),
         (["audit", "--fail-above", "lpips=0.1"], "does not measure 'lpips'"),
         (["audit", "--set", "attacks.0.stepz=3"], "did you mean 'steps'?"),
         (["audit", "--set", "model.name=os:getcwd"], "--allow-code"),
@@ -97,10 +98,13 @@ def test_a_gate_looks_at_the_deployed_arm_only(run: Run, spec: Path) -> None:
         (["attack", "nowhere", "--attack", "dlgg"], "did you mean 'dlg'?"),
         (["attack", "nowhere", "--attack", "dlg", "--set", "steps=-1"], "steps"),
         (["reproduce", "dlm/table9"], "fedleak list tables"),
+        (["reproduce", "dlm"], "a paper; choose one of its tables: dlm/conditions, dlm/fig2,"),
         (["reproduce", "dlm/table1", "--scale", "huge"], "choose one of"),
         (["list", "attack"], "did you mean 'attacks'?"),
         (["show", "attack", "dlgg"], "did you mean 'dlg'?"),
-        (["show", "thing", "dlg"], "choose one of"),
+        (["show", "thing", "dlg"], "choose one of attack, defense, protocol, dataset, model, metric, table, spec"),
+        (["show", "atack", "dlg"], "did you mean 'attack'?"),
+        (["show", "data", "orl"], "did you mean 'dataset'?"),
         (["report", "nowhere"], "not a run folder"),
         (["check", "nowhere.toml"], "cannot be read"),
         (["nonsense"], "No such command"),
@@ -115,6 +119,23 @@ def test_a_users_mistake_is_one_message_and_exit_code_2(run: Run, arguments: lis
     assert "Traceback" not in answer.err
 
 
+def test_progress_and_check_count_in_words(run: Run, spec: Path) -> None:
+    said = run("audit", spec, "--jobs", 1, "--set", "defenses=[]").err
+    assert "2 trials; 1 federation to simulate; 1 at a time\n" in said
+    assert "orl fedavg, no defense, dlm_plus: " in said
+    assert "orl fedavg, no defense: test accuracy " in said
+    checked = run("check", spec).out
+    assert checked == f"{spec}: fine. 1 federation setting, 2 arms, 1 seed: 2 attack trials\n"
+
+
+def test_a_file_is_no_run_folder(run: Run, spec: Path) -> None:
+    Path("a_file").write_text("")
+    answer = run("audit", spec, "--out", "a_file")
+    assert answer.code == 2
+    assert "a_file: cannot be written to (it is a file); choose another folder with --out" in answer.err
+    assert Path("a_file").read_text() == ""
+
+
 def test_attack_on_a_recording_with_and_without_the_truth(run: Run, spec: Path) -> None:
     run("audit", spec, "--jobs", 1)
     recording = sorted(Path("runs/small/transcripts").iterdir())[0]
@@ -122,6 +143,9 @@ def test_attack_on_a_recording_with_and_without_the_truth(run: Run, spec: Path) 
     judged = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--truth", truth, "--json")
     assert judged.code == 0, judged.err
     assert all(len(row["scores"]["psnr"]) == 1 for row in judged.json["rows"])
+    mistaken = run("attack", recording, "--attack", "dlm_plus", "--truth", spec)
+    assert mistaken.code == 2
+    assert "truth.json is missing; give the folder that holds truth.json" in mistaken.err
     blind = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--out", "blind", "--json")
     assert all(row["scores"] == {} and row["objective"] is not None for row in blind.json["rows"])
     assert len(list(Path("blind/pictures").glob("*.png"))) == 3
@@ -164,6 +188,12 @@ def test_list_attacks_says_what_each_reads_needs_and_yields(run: Run) -> None:
     assert found["dlm_plus"]["reads"] == ["gradients", "weights"]
     assert found["dlm_plus"]["needs"] == ["samples"]
     assert found["dlm_plus"]["yields"] == "reconstruction"
+
+
+def test_people_read_words_for_what_an_attack_yields(run: Run) -> None:
+    assert "pictures of classes" in run("list", "attacks").out
+    assert "yields: copies of models\n" in run("show", "attack", "msa").out
+    assert run("show", "attack", "msa", "--json").json["yields"] == "stolenmodels"
 
 
 @pytest.mark.parametrize("kind", ["attacks", "defenses", "protocols", "datasets", "models", "metrics", "tables"])

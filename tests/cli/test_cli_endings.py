@@ -63,7 +63,8 @@ def test_an_error_is_one_json_document_too(run: Run, arguments: list[str]) -> No
 def test_the_problems_of_a_specification_are_listed_for_a_script(run: Run) -> None:
     answer = run("audit", "small.toml", "--set", "attacks.0.stepz=1", "--json")
     assert answer.json["problems"] == [{"path": "attacks.0.stepz", "message": "unknown key; did you mean 'steps'?"}]
-    assert run("check", "nowhere.toml", "--json").json["problems"][0]["message"].endswith("(No such file or directory)")
+    problem = run("check", "nowhere.toml", "--json").json["problems"][0]
+    assert problem["message"].endswith("cannot be read (No such file or directory); give a TOML file")
 
 
 @pytest.mark.parametrize(

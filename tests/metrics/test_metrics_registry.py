@@ -7,7 +7,7 @@ import math
 import pytest
 
 import fedleak.metrics
-from fedleak.metrics import METRICS, default_threshold
+from fedleak.metrics import DEFAULT_METRICS, METRICS, default_threshold
 
 
 def test_names_and_entries() -> None:
@@ -20,6 +20,12 @@ def test_names_and_entries() -> None:
         assert metric.description
         assert metric.unit
         assert math.isfinite(metric.nothing)
+
+
+def test_what_is_asked_for_by_default_is_all_that_needs_no_further_weights() -> None:
+    assert len(set(DEFAULT_METRICS)) == len(DEFAULT_METRICS)
+    of_attacks = {name for name, metric in METRICS.items() if metric.judges != ("federation",)}
+    assert set(DEFAULT_METRICS) == of_attacks - {"lpips"}
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,12 @@ def test_a_person_is_shown_with_the_prior_and_the_similarity(mixed_run: Path, mi
     assert sum(alt == "Prior of person 1" for alt in alts) == 3  # the large pictures, and once a sheet of two attacks
 
 
+def test_what_the_attacker_was_told_is_explained_by_name(mixed_run: Path) -> None:
+    page = build_report(mixed_run, {}).read_text(encoding="utf-8")
+    told = "(samples: the number of images; target_labels: which labels the clients hold)"
+    assert f"what the server is assumed to know besides what was sent {told}</dd>" in page
+
+
 def test_every_kind_has_its_own_table_with_its_own_columns(mixed_run: Path) -> None:
     rows = RunFolder(mixed_run).rows()
     tables = numbers_of([("all", arms_of(summary(rows), rows, lambda row: {}))])

@@ -79,8 +79,8 @@ def test_pictures_that_the_prior_makes_too_are_no_leak(make_row: Make) -> None:
     assert (found.level, found.badge) == ("unrecovered", "No people recognised in pictures")
     assert found.sentences[0] == (
         "With no defense, pli recovered pictures of 2 of 20 people from the predictions that 4 clients sent in fedmd: "
-        "no more than a guess (2 of 20, prior). That is no proof that nothing leaks: a stronger attack may still "
-        "succeed."
+        "no more than a guess (2 of 20: the prior of the attack, before it saw a message). That is no proof that "
+        "nothing leaks: a stronger attack may still succeed."
     )
     assert len(found.sentences) == 2  # what the prior reaches; no word about a defense against nothing
 
@@ -89,7 +89,10 @@ def test_one_more_than_the_prior_may_be_chance(make_row: Make) -> None:
     found = verdict_of([people(make_row, hits=3)])
     assert found.level == "unrecovered"
     assert "pictures of 3 of 20 people" in found.sentences[0]
-    assert "fedmd: not clearly more than a guess (2 of 20, prior). That is no proof" in found.sentences[0]
+    assert (
+        "fedmd: not clearly more than a guess (2 of 20: the prior of the attack, before it saw a message). "
+        "That is no proof"
+    ) in found.sentences[0]
 
 
 def test_a_copied_model(make_row: Make, make_utility: Make) -> None:

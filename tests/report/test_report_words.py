@@ -9,7 +9,9 @@ from fedleak.report.words import (
     HEADINGS,
     MEANINGS,
     between,
+    decibel,
     knowledge,
+    known_by_name,
     metric_unit,
     number,
     percent,
@@ -48,6 +50,18 @@ def test_prose_lists(items: list[str], text: str) -> None:
 def test_plural() -> None:
     assert plural(1, "seeds") == "1 seed"
     assert plural(0, "seeds") == "0 seeds"
+
+
+@pytest.mark.parametrize(("value", "text"), [(31.26, "31.3"), (-11.8, "−11.8"), (-0.04, "0.0"), (0.0, "0.0")])
+def test_decibels_have_a_true_minus_sign_and_no_negative_zero(value: float, text: str) -> None:
+    assert decibel(value) == f"{text} dB"
+    assert metric_unit("psnr", value) == text
+    assert between("psnr", Interval(value, value, value, 10)) == f"{text} to {text}"
+
+
+def test_names_of_knowledge_are_explained() -> None:
+    assert known_by_name({"samples", "lr", "shoe_size"}) == "lr: the learning rate; samples: the number of images"
+    assert known_by_name(()) == ""
 
 
 def test_knowledge_says_what_was_granted() -> None:

@@ -34,7 +34,8 @@ class Display:
 
     def plan(self, trials: int, missing: int, federations: int, jobs: int) -> None:
         kept = "" if missing == trials else f", {trials - missing} of them done before"
-        self.note(f"{trials} trials{kept}; {federations} federations to simulate; {jobs} at a time")
+        simulated = f"{federations} federation{'' if federations == 1 else 's'} to simulate"
+        self.note(f"{trials} trial{'' if trials == 1 else 's'}{kept}; {simulated}; {jobs} at a time")
 
     @contextlib.contextmanager
     def stage(self, name: str, total: int) -> Iterator[None]:

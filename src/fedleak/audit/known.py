@@ -74,7 +74,9 @@ def knowing(transcript: Transcript, facts: Mapping[str, Any]) -> Transcript:
 def _checked(facts: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in facts.items():
         if name not in FACTS:
-            raise RefusedError(f"known={name}: no attack asks for it{did_you_mean(name, FACTS)}; {', '.join(FACTS)}")
+            raise RefusedError(
+                f"known={name}: no attack asks for it{did_you_mean(name, FACTS)}; choose one of {', '.join(FACTS)}"
+            )
         fits, rule = FACTS[name]
         if not fits(value):
             raise RefusedError(f"known={name}={value!r}: must be {rule}")

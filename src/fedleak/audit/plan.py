@@ -68,8 +68,11 @@ class Trial:
         return {**self.choice.own(self.federation.where()), **named, **self.choice.extra}
 
     def label(self) -> str:
-        parts = self.where()
-        return " ".join(str(parts[k]) for k in ("dataset", "protocol", "defense", "attack") if k in parts)
+        """For people: `none` is the name of no defense and of no attack, and says neither."""
+        named = self.where()
+        defense = "no defense" if named["defense"] == "none" else named["defense"]
+        attack = [] if self.choice is None else [named["attack"]]
+        return ", ".join(str(one) for one in (f"{named['dataset']} {named['protocol']}", defense, *attack))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
 
 from fedleak.errors import RefusedError
 from fedleak.notebook import row_html
@@ -69,5 +69,16 @@ class Row:
 
     @staticmethod
     def parse(line: str) -> Row:
-        found = cast(dict[str, Any], json.loads(line))
+        """A line back as a row. ValueError for anything that is none, such as a row of another version of fedleak."""
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            raise ValueError("not a JSON object")
+        known = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(Row)}
+        if strange := sorted(set(found) - set(known)):
+            raise ValueError(f"unknown fields: {', '.join(strange)}")
+        if missing := [name for name, required in known.items() if required and name not in found]:
+            raise ValueError(f"missing fields: {', '.join(missing)}")
+        for name in ("where", "scores", "baselines", "unavailable", "artifacts"):
+            if not isinstance(found.get(name, {}), dict):
+                raise ValueError(f"{name} is no JSON object")
         return Row(**{**found, "granted": tuple(found.get("granted", ()))})

@@ -19,6 +19,7 @@ from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.sweep import expand
 from fedleak.audit.toml import assign
 from fedleak.errors import Problem, RefusedError, SpecError
+from fedleak.metrics import DEFAULT_METRICS
 from fedleak.types import ModelSpec
 
 __all__ = ["TOP_LEVEL", "Arm", "AttackChoice", "Point", "Spec", "default_spec_text", "make_spec", "read_spec"]
@@ -39,18 +40,6 @@ TOP_LEVEL = (
 )
 LAID_OVER = ("data", "model", "protocol", "defenses", "attacks", "sweep")
 """What a case may replace."""
-DEFAULT_METRICS = [
-    "psnr",
-    "ssim",
-    "mse",
-    "recovered",
-    "label_errors",
-    "attack_accuracy",
-    "nearest_public",
-    "fidelity",
-    "victim_accuracy",
-]
-"""Each is computed where it means something for what an attack found."""
 
 
 def default_spec_text() -> str:
@@ -71,7 +60,7 @@ def read_spec(
         try:
             content = source.read_bytes()
         except OSError as problem:
-            raise RefusedError(f"spec={source}: cannot be read ({problem.strerror})") from None
+            raise RefusedError(f"spec={source}: cannot be read ({problem.strerror}); give a TOML file") from None
     try:
         tables = tomllib.loads(content.decode("utf-8-sig"))  # some editors begin UTF-8 with a mark
     except UnicodeDecodeError as problem:
@@ -102,7 +91,7 @@ def make_spec(
             found.add(key, f"unknown key{did_you_mean(key, TOP_LEVEL)}")
     if model is not None:
         tables = {**tables, "model": {"name": f"{getattr(model, '__module__', 'user')}:{_name_of(model)}"}}
-    metrics = _metrics(tables.get("metrics", DEFAULT_METRICS), found)
+    metrics = _metrics(tables.get("metrics", list(DEFAULT_METRICS)), found)
     seeds = _seeds(tables.get("seeds", [0]), found)
     threshold = _number(tables, "threshold", "a number of dB", found)
     time_limit = _number(tables, "time_limit", "a number of seconds above 0", found)

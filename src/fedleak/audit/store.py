@@ -31,12 +31,12 @@ def _lines(rows: Iterable[Row]) -> bytes:
 
 def _parse(path: Path) -> list[Row]:
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            rows.append(Row.parse(line))
-        except (ValueError, TypeError) as problem:
+            rows.append(Row.parse(line.decode()))
+        except ValueError as problem:
             raise RefusedError(
-                f"{path.name} line {number}: not a row ({problem}); delete the file and run again"
+                f"{path.parent.name}/{path.name} line {number}: not a row ({problem}); delete the file and run again"
             ) from None
     return rows
 

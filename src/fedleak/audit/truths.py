@@ -86,7 +86,7 @@ def load_truth(folder: Path, public: PublicSet | None = None) -> Truth:
             twins=int(described["twins"]),
             entropies={str(name): tensors[f"entropies.{number}"] for number, name in enumerate(described["entropies"])},
         )
-    except FileNotFoundError as problem:
+    except (FileNotFoundError, NotADirectoryError) as problem:
         raise DataError(
             f"truth={folder}: {Path(str(problem.filename)).name} is missing; "
             "give the folder that holds truth.json and truth.safetensors (truths/<hash> of a run)"

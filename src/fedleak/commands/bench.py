@@ -23,8 +23,13 @@ def bench_command(name: str | None, *, device: str, as_json: bool) -> int:
         return 0
     say(f"{result.name} on {result.device}: {dict(result.conditions)}")
     for rival, ratio in result.ratios.items():
-        say(f"  {rival}: {'not measured' if ratio is None else f'{ratio:.2f} times faster'}")
+        say(f"  {rival}: {'not measured' if ratio is None else _against(ratio)}")
     for what, seconds in result.seconds.items():
         say(f"  {what}: {seconds:.3g} s")
     say(f"  peak memory {result.peak_memory / 2**20:.0f} MiB; arithmetic floor {result.floor_seconds:.3g} s")
     return 0
+
+
+def _against(ratio: float) -> str:
+    """A ratio is the rival's seconds over ours."""
+    return f"{ratio:.2f} times faster" if ratio >= 1 else f"{1 / ratio:.2f} times slower"

@@ -17,7 +17,16 @@ from fedleak.reproduction import load_table, table_names
 __all__ = ["describe", "list_command", "show_command"]
 
 ALL = (*KINDS, "tables")
+ONES = (*(kind.removesuffix("s") for kind in ALL), "spec")
+"""What `show` takes: one of each kind, or the specification."""
 
+YIELDS = {
+    "reconstruction": "images",
+    "labelcounts": "label counts",
+    "classreconstruction": "pictures of classes",
+    "stolenmodels": "copies of models",
+}
+"""The kinds of findings for people; in JSON they go by the names of their types."""
 
 FEW = {"attacks": 3, "datasets": 2, "tables": 2}
 """So many columns on a narrow terminal, where more would be a few letters wide; `fedleak show` has the others."""
@@ -74,7 +83,7 @@ def list_command(kind: str | None, *, as_json: bool) -> int:
         for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column == "name")
         for entry in entries[each]:
-            table.add_row(*(_cell(entry.get(column, "")) for column in columns))
+            table.add_row(*(_cell(column, entry.get(column, "")) for column in columns))
         say(table)
     return 0
 
@@ -91,7 +100,9 @@ def _columns(kind: str) -> tuple[str, ...]:
     }[kind]
 
 
-def _cell(value: Any) -> str:
+def _cell(key: str, value: Any) -> str:
+    if key == "yields":
+        return YIELDS.get(str(value), str(value))
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
@@ -104,7 +115,7 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
         return 0
     plural = kind if kind in ALL else f"{kind}s"
     if plural not in ALL:
-        raise RefusedError(f"kind={kind!r}: choose one of {', '.join(k[:-1] for k in ALL)}{did_you_mean(plural, ALL)}")
+        raise RefusedError(f"kind={kind!r}: choose one of {', '.join(ONES)}{did_you_mean(kind, ONES)}")
     entry = describe(plural, name)
     part = None if plural == "tables" else lookup(plural, name)
     if plural == "tables":
@@ -124,7 +135,7 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
     say(f"{name}\n\n{inspect.getdoc(part) if described else entry.get('summary', entry.get('title'))}\n")
     for key, value in entry.items():
         if key not in ("parameters", "name", "summary", "title") and value:
-            say(f"{key}: {_cell(value)}")
+            say(f"{key}: {_cell(key, value)}")
     for key, value in entry.get("parameters", {}).items():
         default = f" = {value['default']!r}" if "default" in value else " (required)"
         meaning = f": {value['description']}" if "description" in value else ""

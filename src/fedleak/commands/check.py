@@ -11,6 +11,7 @@ from fedleak.commands.output import print_json, say, warn
 from fedleak.components import resolved
 from fedleak.errors import FedleakError, Problem, SpecError
 from fedleak.files import digest
+from fedleak.report.words import plural
 
 __all__ = ["check_command"]
 
@@ -31,8 +32,8 @@ def check_command(source: Path, *, changes: Sequence[str], allow_code: bool, as_
         print_json({"ok": True, "problems": [], **counts})
     else:
         say(
-            f"{source}: fine. {counts['points']} point(s), {counts['arms']} arm(s), {counts['seeds']} seed(s): "
-            f"{attacks} attack trial(s)"
+            f"{source}: fine. {plural(len(spec.points), 'federation settings')}, {plural(len(arms), 'arms')}, "
+            f"{plural(len(spec.seeds), 'seeds')}: {plural(attacks, 'attack trials')}"
         )
     return 0
 

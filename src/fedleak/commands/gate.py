@@ -44,9 +44,12 @@ def parse_gate(text: str, metrics: Sequence[str]) -> Gate:
     except ValueError:
         limit = math.nan
     if not separator or math.isnan(limit):
-        raise RefusedError(f"--fail-above {text!r}: not of the form METRIC=VALUE")
+        raise RefusedError(f"--fail-above {text!r}: not of the form METRIC=VALUE, as in recovered=0.1")
     if name not in known:
-        raise RefusedError(f"--fail-above {text!r}: unknown metric {name!r}{did_you_mean(name, known)}")
+        measured = ", ".join(dict.fromkeys([*metrics, "utility"]))
+        raise RefusedError(
+            f"--fail-above {text!r}: unknown metric {name!r}{did_you_mean(name, known)}; measured here: {measured}"
+        )
     if name not in metrics and name != "utility":
         raise RefusedError(f"--fail-above {text!r}: the specification does not measure {name!r}; add it to metrics")
     return Gate(name, limit)

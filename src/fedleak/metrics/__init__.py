@@ -9,10 +9,11 @@ from fedleak.metrics.match import Matching, match
 from fedleak.metrics.nulls import NULLS, Guess, null_guesses
 from fedleak.metrics.perceptual import load_lpips, lpips
 from fedleak.metrics.pixel import mse, mse_pairs, psnr
-from fedleak.metrics.registry import METRICS, Metric, NotAvailable, default_threshold, known_metrics
+from fedleak.metrics.registry import DEFAULT_METRICS, METRICS, Metric, NotAvailable, default_threshold, known_metrics
 from fedleak.metrics.structure import ssim, ssim_pairs
 
 __all__ = [
+    "DEFAULT_METRICS",
     "METRICS",
     "NULLS",
     "Guess",

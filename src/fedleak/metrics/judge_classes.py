@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedleak.errors import DataError, ShapeError
+from fedleak.errors import ShapeError
 from fedleak.metrics.class_facts import (
     at_places,
     candidates_of,
@@ -20,7 +20,7 @@ from fedleak.metrics.class_facts import (
     holders,
     places_of,
 )
-from fedleak.metrics.judgement import Judgement, asked_of
+from fedleak.metrics.judgement import Judgement, asked_of, examples_behind
 from fedleak.metrics.pixel import usable
 from fedleak.metrics.rivals import rivals_of
 from fedleak.types import RecoveredClasses, Truth
@@ -67,14 +67,10 @@ def judge_classes(found: RecoveredClasses, truth: Truth, metrics: Sequence[str],
 
 
 def _wanted(found: RecoveredClasses, truth: Truth) -> Tensor:
-    if (found.round, found.sender) in truth.used:
-        behind: Tensor = torch.unique(truth.behind(found.round, found.sender).labels)
+    of_one_client = (found.round, found.sender) in truth.used or found.sender in truth.owners
+    if of_one_client or len(truth.private) == 0:
+        behind: Tensor = torch.unique(examples_behind(truth, found.round, found.sender).labels)
         return behind
-    if found.sender in truth.owners or len(truth.private) == 0:
-        raise DataError(
-            f"sender={found.sender!r}, round={found.round}: the truth holds no examples behind that message; "
-            "judge a finding with the truth of the same federation"
-        )
     if found.chosen or found.prior is not None:  # labels that the attack was told, not ones that it inferred
         held_by_somebody(found.labels.tolist(), truth)
     everywhere: Tensor = torch.unique(truth.private.labels)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedleak.errors import DataError
-from fedleak.metrics.judgement import Judgement, asked_of
+from fedleak.metrics.judgement import Judgement, asked_of, examples_behind
 from fedleak.metrics.labels import wrong_labels
 from fedleak.types import RecoveredCounts, Truth
 
@@ -20,12 +19,7 @@ def judge_counts(found: RecoveredCounts, truth: Truth, metrics: Sequence[str], r
 
     Baselines: the commonest label of other people for every example, and labels drawn evenly from the classes.
     """
-    if (found.round, found.sender) not in truth.used:
-        raise DataError(
-            f"sender={found.sender!r}, round={found.round}: the truth holds no examples behind that message; "
-            "judge a finding with the truth of the same federation"
-        )
-    labels = truth.behind(found.round, found.sender).labels
+    labels = examples_behind(truth, found.round, found.sender).labels
     if not asked_of("counts", metrics):
         return Judgement({}, {})
     named = torch.repeat_interleave(torch.arange(len(found.counts)), found.counts.cpu().long().clamp(min=0))

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedleak.errors import DataError, ShapeError
-from fedleak.metrics.judgement import Judgement, Scores, asked_of
+from fedleak.errors import ShapeError
+from fedleak.metrics.judgement import Judgement, Scores, asked_of, examples_behind
 from fedleak.metrics.labels import wrong_labels
 from fedleak.metrics.match import match
 from fedleak.metrics.nulls import null_guesses
@@ -37,7 +37,7 @@ def judge_images(
     draws the null baselines only.
     """
     asked = asked_of("images", metrics)
-    original = _behind(found, truth)
+    original = examples_behind(truth, found.round, found.sender)
     inputs = found.inputs.detach().to(original.inputs.device)
     if len(inputs) == 0:
         inputs = original.inputs[:0]
@@ -67,15 +67,6 @@ def judge_images(
         partner=tuple(real.partner.tolist()),
         unavailable=unavailable,
     )
-
-
-def _behind(found: RecoveredImages, truth: Truth) -> Examples:
-    if (found.round, found.sender) not in truth.used:
-        raise DataError(
-            f"sender={found.sender!r}, round={found.round}: the truth holds no examples behind that message; "
-            "judge a finding with the truth of the same federation"
-        )
-    return truth.behind(found.round, found.sender)
 
 
 @dataclass(frozen=True, eq=False)

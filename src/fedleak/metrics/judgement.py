@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedleak.errors import DataError
 from fedleak.metrics.registry import METRICS, Kind, known_metrics
 from fedleak.notebook import judgement_html
+from fedleak.types import Examples, Truth
 
-__all__ = ["Judgement", "Scores", "asked_of"]
+__all__ = ["Judgement", "Scores", "asked_of", "examples_behind"]
 
 Scores = dict[str, list[float]]
 
@@ -49,3 +51,13 @@ class Judgement:
 def asked_of(kind: Kind, metrics: Iterable[str]) -> tuple[str, ...]:
     """Those of the metrics that judge this kind of finding; an unknown name is an error."""
     return tuple(name for name in known_metrics(metrics) if kind in METRICS[name].judges)
+
+
+def examples_behind(truth: Truth, round_index: int, sender: str) -> Examples:
+    """The private examples behind one message, or DataError where it is of another federation."""
+    if (round_index, sender) not in truth.used:
+        raise DataError(
+            f"sender={sender!r}, round={round_index}: the truth holds no examples behind that message; "
+            "judge a finding with the truth of the same federation"
+        )
+    return truth.behind(round_index, sender)

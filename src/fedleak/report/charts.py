@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import Arm
 from fedleak.report.axes import Axis, Box, decades, round_ticks
 from fedleak.report.blobs import Blobs
@@ -15,7 +16,7 @@ from fedleak.report.kinds import KINDS, Kind, panel_name, things
 from fedleak.report.tables import Summary
 from fedleak.report.words import is_attackers, percent, recipe, setting
 
-__all__ = ["Line", "Mark", "Panel", "colour_of", "kind_title", "title_of", "trace_panels", "tradeoff_panels"]
+__all__ = ["Line", "Mark", "Panel", "colour_of", "kind_title", "mark_at", "title_of", "trace_panels", "tradeoff_panels"]
 
 COLOURS = 8
 RADIUS = 9.0
@@ -111,18 +112,32 @@ def _mark(arm: Arm, kind: Kind, x: Axis, y: Axis, box: Box, earlier: Sequence[Ma
     if found is None or found.success is None or worth is None:
         return None
     share = found.success
-    at_x, at_y = x.at(worth.mean), y.at(share.mean)
+    says = f"{arm.number} {arm.title}: {percent(worth.mean)} test accuracy, {percent(share.mean)} {panel_name(kind)}"
+    return mark_at(arm.number, (x, worth), (y, share), box, earlier, says)
+
+
+def mark_at(
+    number: int,
+    across: tuple[Axis, Interval],
+    along: tuple[Axis, Interval],
+    box: Box,
+    earlier: Sequence[Mark],
+    says: str,
+) -> Mark:
+    """The mark of an arm where its two means meet, with their intervals as whiskers and its disc beside the earlier."""
+    (x, right), (y, up) = across, along
+    at_x, at_y = x.at(right.mean), y.at(up.mean)
     disc_x, disc_y = _free_place(at_x, at_y, box, earlier)
     return Mark(
-        number=arm.number,
-        colour=colour_of(arm.number),
+        number=number,
+        colour=colour_of(number),
         x=at_x,
         y=at_y,
         disc_x=disc_x,
         disc_y=disc_y,
-        across=(x.at(worth.low), x.at(worth.high)),
-        along=(y.at(share.low), y.at(share.high)),
-        says=f"{arm.number} {arm.title}: {percent(worth.mean)} test accuracy, {percent(share.mean)} {panel_name(kind)}",
+        across=(x.at(right.low), x.at(right.high)),
+        along=(y.at(up.low), y.at(up.high)),
+        says=says,
     )
 
 

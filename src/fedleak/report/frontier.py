@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import Arm
 from fedleak.report.axes import Axis, Box, round_ticks
-from fedleak.report.charts import Line, Mark, Panel, _free_place, colour_of
+from fedleak.report.charts import Line, Mark, Panel, mark_at
 from fedleak.report.kinds import KINDS, Kind, panel_name
 from fedleak.report.words import percent, points
 
@@ -185,19 +185,8 @@ def _panel(found: Frontier) -> Panel:
 
 
 def _mark(one: Setting, x: Axis, y: Axis, box: Box, earlier: Sequence[Mark]) -> Mark:
-    at_x, at_y = x.at(one.place[0]), y.at(one.place[1])
-    disc_x, disc_y = _free_place(at_x, at_y, box, earlier)
-    return Mark(
-        number=one.number,
-        colour=colour_of(one.number),
-        x=at_x,
-        y=at_y,
-        disc_x=disc_x,
-        disc_y=disc_y,
-        across=(x.at(one.utility_loss.low), x.at(one.utility_loss.high)),
-        along=(y.at(one.privacy_loss.low), y.at(one.privacy_loss.high)),
-        says=f"{one.number} {one.name}: costs {points(one.place[0])}, the attacker gets {percent(one.place[1])}",
-    )
+    says = f"{one.number} {one.name}: costs {points(one.place[0])}, the attacker gets {percent(one.place[1])}"
+    return mark_at(one.number, (x, one.utility_loss), (y, one.privacy_loss), box, earlier, says)
 
 
 def _staircase(found: Frontier, x: Axis, y: Axis) -> Line:

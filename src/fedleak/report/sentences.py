@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fedleak.report.arms import Arm
 from fedleak.report.beside import Pictured
+from fedleak.report.kinds import guess_words
 from fedleak.report.levels import Level, above_a_guess
 from fedleak.report.summaries import Summary
 from fedleak.report.tables import is_defended, swept
@@ -222,7 +223,7 @@ def _no_more_than_a_guess(found: Summary, source: str = "") -> str:
         return f"{attack} got {cases(total - found.hits, total)} labels wrong{source}: a guess does as well ({wrong})."
     if not found.hits:
         return f"none of the {total} {found.things} can be recognised in the pictures that {attack} made{source}."
-    reach = f"{cases(round(guess * total), total)}{', ' + null.name.replace('_', ' ') if null is not None else ''}"
+    reach = f"{cases(round(guess * total), total)}{': ' + guess_words(null.name) if null is not None else ''}"
     return (
         f"{attack} recovered pictures of {cases(found.hits, total)} {found.things}{source}: "
         f"{_against_a_guess(found)} ({reach})."

@@ -17,6 +17,7 @@ __all__ = [
     "defense_name",
     "is_attackers",
     "knowledge",
+    "known_by_name",
     "metric_unit",
     "number",
     "percent",
@@ -143,6 +144,11 @@ def knowledge(granted: Sequence[str], protocol: Any = None) -> str:
     return f"knowing only {prose([*([shared] if shared else []), *told])}"
 
 
+def known_by_name(names: Iterable[str]) -> str:
+    """What the names of knowledge stand for: `lr: the learning rate; samples: the number of images`."""
+    return "; ".join(f"{name}: {KNOWLEDGE[name]}" for name in sorted(names) if name in KNOWLEDGE)
+
+
 def is_attackers(key: str) -> bool:
     """Whether a key of `where` is a setting of the attack, not of the federation."""
     return key == "preset" or key.startswith("attack")
@@ -166,7 +172,7 @@ def metric_unit(metric: str, value: float) -> str:
     if metric in METRICS and METRICS[metric].unit == "share":
         return percent(value)
     if metric == "psnr":
-        return f"{value:.1f}"
+        return _one_decimal(value)
     return number(value)
 
 
@@ -183,7 +189,12 @@ def percent(share: float) -> str:
 
 
 def decibel(value: float) -> str:
-    return f"{value:.1f} dB".replace("-", "−")
+    return f"{_one_decimal(value)} dB"
+
+
+def _one_decimal(value: float) -> str:
+    """With a true minus sign, and none before a zero."""
+    return f"{round(value, 1) + 0.0:.1f}".replace("-", "−")
 
 
 def points(share: float) -> str:

@@ -16,6 +16,7 @@ group_by                      the keys of a row's `where` that make a cell; alwa
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -151,19 +152,22 @@ def _standing_in(wanted: Mapping[str, Any], instead: Mapping[str, Any]) -> dict[
 
 
 def table_names() -> list[str]:
-    """PAPER/TABLE of every table that ships with fedleak."""
+    """PAPER/TABLE of every table that ships with fedleak, fig2 before fig10."""
     root = files("fedleak") / "papers"
-    return sorted(
+    names = (
         f"{paper.name}/{entry.name.removesuffix('.toml')}"
         for paper in root.iterdir()
         if paper.is_dir()
         for entry in paper.iterdir()
         if entry.name.endswith(".toml")
     )
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 
 def load_table(name: str) -> Table:
     known = table_names()
+    if of_paper := [one for one in known if one.startswith(f"{name.rstrip('/')}/")]:
+        raise RefusedError(f"table={name!r}: a paper; choose one of its tables: {', '.join(of_paper)}")
     if name not in known:
         raise RefusedError(f"table={name!r}: unknown{did_you_mean(name, known)}; `fedleak list tables` shows all")
     paper, _, table = name.partition("/")
