@@ -326,3 +326,47 @@ def test_a_public_set_that_cannot_serve_is_refused_before_anything_runs(name: st
 )
 def test_the_ways_out_of_an_unfit_public_set(changes: dict[str, Any], attack: dict[str, Any]) -> None:
     assert make_spec({**FACES, **changes, "attacks": [{"name": "pli", **attack}]}).points
+
+
+DRAWN: dict[str, Any] = {
+    "data": {"name": "emnist", "clients": 2, "public": {"name": "mnist", "examples": 500}},
+    "model": {"name": "mlp"},
+    "protocol": {"name": "fedmd", "preset": "adamsa", "alignment": 100},
+    "attacks": [{"name": "adamsa"}, {"name": "msa"}],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"defenses": [{"name": "round", "decimals": 1}, {"name": "one_shot"}]},
+        {"attacks": [{"name": "adamsa", "round": 2}]},
+        {"attacks": [{"name": "adamsa", "round": -9}]},  # of ten rounds the second
+    ],
+)
+def test_history_over_other_examples_in_every_round_is_refused_before_anything_runs(changes: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as caught:
+        make_spec({**DRAWN, **changes})
+    (problem,) = caught.value.problems
+    assert problem.path == "protocol.alignment"
+    assert "100" in problem.message
+    assert "'adamsa' averages up to 4 rounds" in problem.message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attacks": [{"name": "msa"}]},
+        {"attacks": [{"name": "adamsa", "T0": 0}]},
+        {"attacks": [{"name": "adamsa", "round": 1}]},
+        {"attacks": [{"name": "adamsa", "round": -10}]},  # of ten rounds the first
+        {"protocol": {"name": "fedmd", "preset": "adamsa"}},
+        {"protocol": {**DRAWN["protocol"], "alignment": 500}},  # all of them, every time
+        {"protocol": {**DRAWN["protocol"], "rounds": 1}},
+        {"protocol": {**DRAWN["protocol"], "attacked_round": 1, "record": "attacked"}},
+        {"defenses": [{"name": "one_shot"}]},
+    ],
+)
+def test_the_ways_out_of_a_history_over_other_examples(changes: dict[str, Any]) -> None:
+    assert make_spec({**DRAWN, **changes}).points

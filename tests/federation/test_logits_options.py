@@ -11,7 +11,7 @@ import torch
 from federation_parts import CLASSES, LOGIT, SHAPE, everything, problem, quick, said
 
 from fedleak.components import configure
-from fedleak.defenses import DPSGD, CrossDomain, Gaussian, OneShot, chain, identity
+from fedleak.defenses import DPSGD, CrossDomain, Gaussian, OneShot, Plan, chain, identity
 from fedleak.defenses.base import Context
 from fedleak.errors import DataError, RefusedError, ShapeError
 from fedleak.federation import DSFL, FedGEMS, FedMD
@@ -221,6 +221,9 @@ def test_private_labels_that_no_client_holds_are_refused(name: str) -> None:
 def test_defenses_that_cannot_work_here_are_refused() -> None:
     with pytest.raises(RefusedError, match="gradients of single examples"):
         quick("fedmd")(problem(), DPSGD(noise_multiplier=1.0, max_grad_norm=1.0), Seeds(0))
+    plan = Plan(rounds=2, epochs=1, predictions="probabilities", examples=5, dimension=20)
+    assert chain(DPSGD(noise_multiplier=1.0, max_grad_norm=1.0)).guarantee(plan).kind == "none"
+    assert chain(DPSGD(noise_multiplier=1.0, max_grad_norm=1.0), Gaussian(sigma=9.0)).guarantee(plan).kind == "dp"
 
     class Shortens(Looks):
         def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:

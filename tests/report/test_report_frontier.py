@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from command_line import fedleak
 from fedleak.audit.rows import Row
+from fedleak.audit.store import RunFolder
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import arms_of
 from fedleak.report.frontier import Setting, area, family_of, frontier_panels, frontiers, pareto, recommend
@@ -179,6 +182,40 @@ def test_the_section_draws_and_escapes(make_row: Make, make_utility: Make) -> No
     assert "fed&lt;md&gt;" in page
     assert "fed<md>" not in page
     assert "top_k" in page
+
+
+def test_a_script_gets_the_recommended_setting_from_a_run_folder(
+    make_row: Make,
+    make_utility: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    RunFolder(tmp_path).write_rows(rows(make_row, make_utility))
+    told = fedleak(capsys, monkeypatch, "report", tmp_path, "--json").json
+    (found,) = told["frontiers"]
+    assert found["finding"] == "model"
+    assert found["area"] == pytest.approx(0.4)
+    assert found["area_up_to"] == pytest.approx(0.3)
+    assert found["areas"] == pytest.approx({"gaussian": (0.1 * 0.7 + 0.2 * 0.5) / 0.3, "top_k": 0.4})
+    places = {s["defense"]: (s["utility_loss"]["mean"], s["privacy_loss"]["mean"]) for s in found["settings"]}
+    assert places["none"] == pytest.approx((0.0, 0.7))
+    assert places["gaussian(sigma=0.1)"] == pytest.approx((0.1, 0.5))
+    assert [s["defense"] for s in found["settings"] if s["on_front"]] == ["gaussian(sigma=0.3)", "top_k(k=1)"]
+    assert found["recommended"]["defense"] == "top_k(k=1)"
+    assert found["recommended"]["privacy_loss"]["low"] < 0.4 < found["recommended"]["privacy_loss"]["high"]
+    assert "costs no test accuracy" in found["advice"]
+
+
+def test_without_a_defense_to_choose_from_a_script_gets_no_frontier(
+    make_row: Make,
+    make_utility: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    RunFolder(tmp_path).write_rows(r for r in rows(make_row, make_utility) if r.where["defense"] == "none")
+    assert fedleak(capsys, monkeypatch, "report", tmp_path, "--json").json["frontiers"] == []
 
 
 # --- two defenses at the same privacy loss ------------------------------------------------------------------------

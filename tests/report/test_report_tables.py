@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedleak.audit.rows import Row
 from fedleak.audit.store import RunFolder
 from fedleak.metrics.intervals import share_interval
+from fedleak.report.arms import arms_of
 from fedleak.report.tables import is_defended, ordered, summary, swept, utility_rows
 
 Make = Callable[..., Row]
@@ -68,6 +69,30 @@ def test_a_strength_that_the_defense_is_named_after_is_not_named_again(make_row:
 
     assert swept(summary(rows("gaussian(sigma={})"))) == []
     assert swept(summary(rows("shipped"))) == ["defenses.0.sigma"]
+
+
+def test_federations_that_share_only_some_settings_keep_their_own_test_accuracy(
+    make_row: Make, make_utility: Make
+) -> None:
+    """A sweep over whole tables of one protocol: a key that one table has tells it from the other."""
+    preset = {"protocol": "fedmd", "protocol.rounds": 3, "protocol.preset": "adamsa"}
+    drawn = {"protocol": "fedmd", "protocol.rounds": 3, "protocol.alignment": 50}
+    rows: list[Row] = []
+    for place, free, defended in ((preset, 4, 3), (drawn, 2, 0)):
+        for defense, right in (("none", free), ("label_only", defended)):
+            rows.append(make_utility(defense, [1.0] * right + [0.0] * (4 - right), **place))
+            rows.append(make_row({"defense": defense, "attack": "msa", **place}, {"attack_accuracy": [1.0, 0.0]}))
+    found = summary(rows)
+    assert swept(found) == ["protocol.alignment", "protocol.preset"]
+    known = {(s.where.get("protocol.preset"), s.where["defense"]): s.utility and s.utility.mean for s in found}
+    assert known == {
+        ("adamsa", "none"): 1.0,
+        ("adamsa", "label_only"): 0.75,
+        (None, "none"): 0.5,
+        (None, "label_only"): 0.0,
+    }
+    costs = {arm.where.get("protocol.preset"): arm.cost for arm in arms_of(found, rows, lambda row: {}) if arm.defended}
+    assert {preset: cost and cost.mean for preset, cost in costs.items()} == {"adamsa": 0.25, None: 0.5}
 
 
 def test_a_protocols_constants_are_not_swept(make_row: Make) -> None:

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedleak.audit.checks import Findings
+from fedleak.audit.points import Arm
+from fedleak.defenses import Plan, chain
+from fedleak.federation.logits.settings import LogitSettings
 from fedleak.types import Predictions
 
-__all__ = ["check_public"]
+__all__ = ["check_history", "check_public"]
 
 
 def check_public(
@@ -42,6 +45,30 @@ def check_public(
             and (reason := _nothing_to_translate(public, attack))
         ):
             found.add("attacks", f"{name!r} with prior = {attack.prior!r}: {reason}")
+
+
+def check_history(
+    data: Any, protocol: Any, arms: Sequence[Arm], attacks: Sequence[tuple[str, Any]], found: Findings
+) -> None:
+    """Notes an attack that averages predictions over rounds where every round draws other public examples."""
+    if not isinstance(protocol, LogitSettings) or protocol.alignment is None or data.public is None:
+        return
+    if data.public.examples is not None and protocol.alignment >= data.public.examples:
+        return
+    plan = Plan(rounds=protocol.recorded_rounds())
+    rounds = max((chain(*arm.defenses).after(plan).rounds for arm in arms), default=0)
+    for name, attack in attacks:
+        reach: int = getattr(attack, "T0", 0)
+        if reach == 0:
+            continue
+        # Round 1 has no history, and one_shot leaves no other round.
+        last = attack.round if attack.round > 0 else rounds + 1 + attack.round
+        if min(last, rounds) > 1:
+            found.add(
+                "protocol.alignment",
+                f"{protocol.alignment}: predictions are on other public examples in every round, but {name!r} averages "
+                f"up to {reach + 1} rounds; leave alignment out, or take msa (T0 = 0), which needs no history",
+            )
 
 
 def _nothing_to_translate(public: Any, attack: Any) -> str:

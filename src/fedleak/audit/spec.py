@@ -13,7 +13,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts, check_defenses
 from fedleak.audit.points import Arm, AttackChoice, Point, Spec
-from fedleak.audit.public_checks import check_public
+from fedleak.audit.public_checks import check_history, check_public
 from fedleak.audit.registry import did_you_mean, load_code, registry
 from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.sweep import expand
@@ -194,7 +194,9 @@ def _point(
         if protocol.sends in choice.attack.reads and (not choice.on or protocol_name in choice.on)
     )
     if data is not None:
-        check_public(data, protocol_name, protocol, [(choice.name, choice.attack) for choice in readable], found)
+        chosen = [(choice.name, choice.attack) for choice in readable]
+        check_public(data, protocol_name, protocol, chosen, found)
+        check_history(data, protocol, arms, chosen, found)
     for choice in readable:
         known = frozenset(protocol.disclose)
         needs = choice.attack.needs | (choice.attack.needs_from_weights if _sends_weights(protocol) else frozenset())

@@ -7,7 +7,8 @@ from pathlib import Path
 from fedleak.audit.store import RunFolder
 from fedleak.commands.output import print_json, say
 from fedleak.errors import RefusedError
-from fedleak.report import build_report
+from fedleak.report.frontier import as_data
+from fedleak.report.page import build_report, frontiers_of
 
 __all__ = ["report_command"]
 
@@ -18,7 +19,8 @@ def report_command(run: Path, *, as_json: bool) -> int:
         raise RefusedError(f"run={run}: no rows.jsonl in it, so this is not a run folder; `fedleak audit` makes one")
     page = build_report(run)
     if as_json:
-        print_json({"report": str(page), "rows": len(folder.rows())})
+        fronts = [as_data(found) for found in frontiers_of(run)]
+        print_json({"report": str(page), "rows": len(folder.rows()), "frontiers": fronts})
     else:
         say(f"report: {page}")
     return 0

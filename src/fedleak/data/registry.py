@@ -85,8 +85,9 @@ DATASETS: dict[str, Source] = {
             "emnist_SUBSET.npz (x_train, y_train, x_test, y_test, upright)",
             "emnist-SUBSET-train-images-idx3-ubyte, emnist-SUBSET-train-labels-idx1-ubyte and the same with test, "
             "each plain or .gz, also in emnist/, EMNIST/, EMNIST/raw/ or gzip/",
+            "emnist-SUBSET.mat, also in emnist/, EMNIST/ or matlab/",
         ),
-        where="the EMNIST page of NIST, binary format",
+        where="the EMNIST page of NIST, binary or MATLAB format",
         read=emnist.read,
         takes=frozenset({"subset"}),
     ),

@@ -30,7 +30,7 @@ class DPSGD:
     Needs: a module whose examples do not mix (no BatchNorm).
     Guarantees: example-level (epsilon, delta): with sensitivity 2 max_grad_norm (one example replaced by another) or
         max_grad_norm (its gradient left out), composed exactly over rounds and local epochs; none where the plan does
-        not say how many local epochs there are, or where buffers are sent.
+        not say how many local epochs there are, where buffers are sent, or where predictions are.
     """
 
     paper: ClassVar[str] = "Abadi et al. 2016, Deep Learning with Differential Privacy"
@@ -63,6 +63,12 @@ class DPSGD:
         return plan
 
     def guarantee(self, plan: Plan) -> Guarantee:
+        if plan.predictions is not None:
+            return Guarantee(
+                "none",
+                "none: where predictions are sent clients also learn from each other's, and before the first round, "
+                "which this proof does not count; put noise on the predictions",
+            )
         if plan.buffers:
             return Guarantee("none", "none: the model sends buffers (running statistics) that nothing bounds or noises")
         if self.noise_multiplier == 0:

@@ -21,9 +21,9 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
     """One number per test example of the victim: `attack_accuracy` 1 where the stolen model is right, `victim_accuracy`
     1 where the victim is, `fidelity` 1 where both name the same class.
 
-    Baseline: somebody who names the commonest class of the test set for every example. `facts["best_round"]` is the
-    round after which the imitation was most accurate on the test set, and its accuracy: an upper bound, because an
-    attacker cannot choose by examples that he does not have. `facts["theorem_2"]` is how far the risk on the public
+    Baseline: somebody who names the commonest class of the test set for every example. `facts["upper_bound_round"]` is
+    the round after which the imitation was most accurate on the test set, `facts["upper_bound_accuracy"]` how accurate:
+    an attacker cannot choose by examples that he does not have. `facts["theorem_2"]` is how far the risk on the public
     mixture can be from that on private data: its share of private images, the distance of the others, and lambda.
     """
     asked = asked_of("model", metrics)

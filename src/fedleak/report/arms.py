@@ -122,11 +122,11 @@ def _arm(
 
 def _cost(where: Mapping[str, Any], mine: Sequence[Row], accuracies: Sequence[Row]) -> Interval | None:
     """Paired by seed and test image: the same images judged both models, so their difficulty cancels."""
-    own = [key for key in where if key.startswith("defense")]
     free = {
         row.where.get("seed"): row.scores["utility"]
         for row in accuracies
-        if not is_defended(row.where) and agrees(row.where, where, ignoring=own)
+        if not is_defended(row.where)
+        and agrees(row.where, where, ignoring=[key for key in (*row.where, *where) if key.startswith("defense")])
     }
     paired = [row for row in mine if len(free.get(row.where.get("seed"), ())) == len(row.scores["utility"])]
     lost = [

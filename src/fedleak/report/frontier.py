@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import Arm
@@ -17,7 +18,7 @@ from fedleak.report.charts import Line, Mark, Panel, mark_at
 from fedleak.report.kinds import KINDS, Kind, panel_name
 from fedleak.report.words import percent, points
 
-__all__ = ["Frontier", "Setting", "area", "family_of", "frontier_panels", "frontiers", "pareto", "recommend"]
+__all__ = ["Frontier", "Setting", "area", "as_data", "family_of", "frontier_panels", "frontiers", "pareto", "recommend"]
 
 SMALLEST_RANGE = 0.01
 """Of utility losses: below one point there is no curve to speak of."""
@@ -162,6 +163,33 @@ def _frontier(title: str, kind: Kind, settings: Sequence[Setting]) -> Frontier:
     areas = tuple((name, area([*free, *(s for s in settings if s.family == name)], limit)) for name in families)
     chosen, advice = recommend(settings)
     return Frontier(title, kind, tuple(settings), pareto(settings), limit, area(settings, limit), areas, chosen, advice)
+
+
+def as_data(found: Frontier) -> dict[str, Any]:
+    """The same as plain data, for `fedleak report --json`. Losses are shares: of test images, and of the attacker's."""
+
+    def setting(one: Setting) -> dict[str, Any]:
+        return {
+            "defense": one.name if one.defended else "none",
+            "utility_loss": _numbers(one.utility_loss),
+            "privacy_loss": _numbers(one.privacy_loss),
+            "on_front": one in found.front,
+        }
+
+    return {
+        "federation": found.title,
+        "finding": found.kind,
+        "settings": [setting(one) for one in found.settings],
+        "area": found.area,
+        "area_up_to": found.limit,
+        "areas": dict(found.areas),
+        "recommended": None if found.recommended is None else setting(found.recommended),
+        "advice": found.advice,
+    }
+
+
+def _numbers(found: Interval) -> dict[str, float]:
+    return {"mean": found.mean, "low": found.low, "high": found.high}
 
 
 def frontier_panels(found: Sequence[Frontier]) -> list[Panel]:

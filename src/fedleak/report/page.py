@@ -25,7 +25,7 @@ from fedleak.report.beside import beside_of
 from fedleak.report.blobs import Blobs
 from fedleak.report.charts import VICTIMS, colour_of, title_of, trace_panels, tradeoff_panels
 from fedleak.report.confidence import confidence_panels
-from fedleak.report.frontier import frontier_panels, frontiers
+from fedleak.report.frontier import Frontier, frontier_panels, frontiers
 from fedleak.report.gallery import gallery_of
 from fedleak.report.glance import glance_of
 from fedleak.report.kinds import KINDS, guess_words
@@ -50,7 +50,7 @@ from fedleak.report.words import (
     setting,
 )
 
-__all__ = ["build_report", "render"]
+__all__ = ["build_report", "frontiers_of", "render"]
 
 
 def build_report(run: Path, attacks: Mapping[str, Any] | None = None) -> Path:
@@ -114,6 +114,15 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     }
     context["sections"] = _sections(context)
     return _environment().get_template("report.jinja").render(context)
+
+
+def frontiers_of(run: Path) -> list[Frontier]:
+    """What the section on utility and privacy says, for scripts."""
+    folder = RunFolder(run)
+    rows = ordered(folder.rows())
+    summaries = summary(rows)
+    arms = arms_of(summaries, rows, Blobs(folder).provenance, _deployed_arm(_spec_text(run)))
+    return frontiers(_federations(arms, swept(summaries)))
 
 
 def _meanings(summaries: Sequence[Summary]) -> list[tuple[str, str]]:

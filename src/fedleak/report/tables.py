@@ -55,8 +55,8 @@ def summary(rows: Iterable[Row]) -> list[Summary]:
 def swept(summaries: Iterable[Summary]) -> list[str]:
     """Settings that take several values where nothing but them differs. A protocol's constants are not among them.
 
-    A setting of the attack that only some lines name is one: the others have it at its default. The strength of a
-    defense is none where the defense's name says it: `gaussian(sigma=0.1)`.
+    A setting that only some lines name is one: the others have it at its default. The strength of a defense is none
+    where the defense's name says it: `gaussian(sigma=0.1)`.
     """
     seen: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for found in summaries:
@@ -68,7 +68,7 @@ def swept(summaries: Iterable[Summary]) -> list[str]:
             taken = {str(where[key]) for where in group if key in where}
             if _said_by_the_defense(key, group):
                 continue
-            if len(taken) > 1 or (is_attackers(key) and any(key not in where for where in group)):
+            if len(taken) > 1 or any(key not in where for where in group):
                 keys.add(key)
     return sorted(keys)
 
@@ -122,9 +122,16 @@ def utility_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def agrees(federation: Mapping[str, Any], attacked: Mapping[str, Any], ignoring: Sequence[str] = ()) -> bool:
-    """Whether a federation is the one that was attacked: every setting that both of them name is the same."""
-    left_out = {"attack", "preset", *REPLICATES, *ignoring}
-    return all(attacked[key] == value for key, value in federation.items() if key in attacked and key not in left_out)
+    """Whether a federation is the one that was attacked: both name the same settings, those of the attack aside.
+
+    What a sweep over whole tables gives to one federation alone tells it from the others.
+    """
+    left_out = {*REPLICATES, *ignoring}
+
+    def own(where: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in where.items() if not is_attackers(key) and key not in left_out}
+
+    return own(federation) == own(attacked)
 
 
 def _summarise(rows: Sequence[Row], accuracies: Sequence[Row]) -> Summary:
