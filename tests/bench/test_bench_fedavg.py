@@ -54,6 +54,7 @@ def test_bench_fedavg_prints_ratios_and_growth(
     assert {"name", "device", "ratios", "seconds", "peak_memory", "floor_seconds"} <= set(answer.json)
     assert set(answer.json["ratios"]) == {"vs_eager", "vs_eager_1", "vs_jax"}
     assert answer.json["ratios"]["vs_eager"] > 0
+    assert answer.json["conditions"]["engine"] == "written out"
     wanted = {"ours_2", "eager_2", "ours_1", "eager_1", "clients_1", "unrolled_steps_2", "femnist_tf32_2"}
     assert wanted <= set(answer.json["seconds"])
     assert all(seconds > 0 for seconds in answer.json["seconds"].values())

@@ -66,10 +66,13 @@ class _Problem:
     dummies: Dummies
     per_epoch: int
 
-    def attack(self, precision: Precision = "float32") -> Callable[[int], int]:
+    def simulation(self, precision: Precision = "float32") -> Simulation:
+        network, weights = Network(self.module), self.dummies.weights
+        return Simulation(network, LOSS, weights, lr=LR, steps_per_epoch=self.per_epoch, precision=precision)
+
+    def attack(self, engine: Simulation) -> Callable[[int], int]:
         """Our way: a step for that many clients, of which it says how many they were."""
-        given, network = self.dummies, Network(self.module)
-        engine = Simulation(network, LOSS, given.weights, lr=LR, steps_per_epoch=self.per_epoch, precision=precision)
+        given = self.dummies
 
         def run(clients: int) -> int:
             targets = [one[:clients] for one in given.targets.values()]
@@ -118,7 +121,7 @@ def _problem(net: str, clients: int, epochs: int, images: int, batch: int, devic
 def bench_fedavg(device: str) -> Result:
     """Seconds per client and attack step; ratios at many clients (vs_eager, vs_jax) and at one (vs_eager_1)."""
     sizes = SIZES[device]
-    seconds, peak, floor = _side_by_side(sizes, device)
+    seconds, peak, floor, engine = _side_by_side(sizes, device)
     ours, jax = seconds[f"ours_{sizes.clients}"], seconds.get(f"jax_{sizes.rivals}")
     ratios = {
         "vs_eager": seconds[f"eager_{sizes.rivals}"] / ours,
@@ -132,14 +135,15 @@ def bench_fedavg(device: str) -> Result:
         seconds={**seconds, **_others(sizes, device), **_growth(sizes, device)},
         peak_memory=peak,
         floor_seconds=floor,
-        conditions=_conditions(sizes),
+        conditions={**_conditions(sizes), **engine},
     )
 
 
-def _side_by_side(sizes: Sizes, device: str) -> tuple[dict[str, float], int, float]:
-    """Seconds of all contenders, our peak memory, and the arithmetic floor."""
+def _side_by_side(sizes: Sizes, device: str) -> tuple[dict[str, float], int, float, dict[str, str]]:
+    """Seconds of all contenders, our peak memory, the arithmetic floor, and how our steps were computed."""
     problem = _problem("femnist", sizes.clients, sizes.epochs, sizes.images, sizes.batch, device)
-    many, one = problem.attack(), problem.attack()
+    engine = problem.simulation()
+    many, one = problem.attack(engine), problem.attack(problem.simulation())
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     many(sizes.clients)
@@ -154,7 +158,8 @@ def _side_by_side(sizes: Sizes, device: str) -> tuple[dict[str, float], int, flo
     if compiled is not None:
         contenders[f"jax_{sizes.rivals}"] = lambda: _each(compiled, sizes.rivals)
     seconds = interleaved(contenders, repeats=3, device=device)
-    return seconds, peak, floor_seconds(problem.operations(), device)
+    said = {name: getattr(engine, name) for name in ("engine", "fallback", "unfused", "uncaptured")}
+    return seconds, peak, floor_seconds(problem.operations(), device), {name: one for name, one in said.items() if one}
 
 
 def _conditions(sizes: Sizes) -> dict[str, Any]:
@@ -183,7 +188,7 @@ def _others(sizes: Sizes, device: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for net, precision in sizes.others:
         problem = _problem(net, sizes.clients, sizes.epochs, sizes.images, sizes.batch, device)
-        run = problem.attack(precision)
+        run = problem.attack(problem.simulation(precision))
         name = f"{net}_{precision}_{sizes.clients}"
         found |= interleaved({name: lambda run=run: run(sizes.clients)}, 2, device)  # type: ignore[misc]
     return found
@@ -193,11 +198,13 @@ def _growth(sizes: Sizes, device: str) -> dict[str, float]:
     """Seconds per client and step as clients and unrolled steps grow, one at a time."""
     found: dict[str, float] = {}
     for clients in sizes.more_clients:
-        run = _problem("femnist", clients, sizes.epochs, sizes.images, sizes.batch, device).attack()
+        problem = _problem("femnist", clients, sizes.epochs, sizes.images, sizes.batch, device)
+        run = problem.attack(problem.simulation())
         name = f"clients_{clients}"
         found |= interleaved({name: lambda run=run, n=clients: run(n)}, 2, device)  # type: ignore[misc]
     for epochs in sizes.more_epochs:
-        run = _problem("femnist", sizes.clients, epochs, sizes.images, sizes.batch, device).attack()
+        problem = _problem("femnist", sizes.clients, epochs, sizes.images, sizes.batch, device)
+        run = problem.attack(problem.simulation())
         name = f"unrolled_steps_{epochs * sizes.images // sizes.batch}"
         found |= interleaved({name: lambda run=run: run(sizes.clients)}, 2, device)  # type: ignore[misc]
     return found

@@ -10,6 +10,7 @@ second derivative is zero, and the inputs do not move.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fedleak.attacks.simulation.conv_layers import Layers, sizes_of
@@ -39,7 +40,7 @@ class FusedSteps:
         for name, into, out in self.convolutions:
             kernel = named[f"{name}.weight"].permute(0, 3, 4, 2, 1)
             state.append(kernel.new_empty(kernel.shape).copy_(kernel).view(-1, 9 * into, out))
-            state.append(named[f"{name}.bias"].clone())
+            state.append(named[f"{name}.bias"].clone(memory_format=torch.contiguous_format))
         return [*state, *self.dense.load(named)]
 
     def named(self, state: list[Tensor]) -> dict[str, Tensor]:

@@ -144,7 +144,7 @@ class _Bucket:
             progress=progress,
         )
         notes["chunk"] = min(width, notes.get("chunk", width))
-        for name in ("engine", "fallback", "uncaptured", "piece"):
+        for name in ("engine", "fallback", "unfused", "uncaptured", "piece"):
             if said := getattr(self.simulation, name, ""):
                 notes[name] = said
         outcomes = {}

@@ -46,7 +46,8 @@ class Simulation:
 
     Which way the steps are computed is decided at the first call, against autograd on two victims. `engine` names it;
     where the module cannot be mapped over victims they are simulated one by one and `fallback` says why. On a GPU a
-    step is recorded as a CUDA graph and replayed; where that is not possible `uncaptured` says why.
+    step is recorded as a CUDA graph and replayed; where that is not possible `uncaptured` says why, and where our own
+    kernels do not run there `unfused` does.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Simulation:
         self.weights = {name: value.detach() for name, value in weights.items()}
         self.steps_per_epoch, self.checkpoint = steps_per_epoch, checkpoint
         self.piece = piece or (100 if first.is_cuda else 4)
-        self.engine = self.fallback = self.uncaptured = ""
+        self.engine = self.fallback = self.uncaptured = self.unfused = ""
         self._choice: Choice | None = None
         self._runners: dict[tuple[int, ...], Recorded] = {}
         self._limit = self.piece
@@ -88,10 +89,13 @@ class Simulation:
         whose tensors are (victims, ...) and in the order of the weights. Nothing here is recorded by autograd.
         """
         check_call(inputs, labels, mask, given)
-        with torch.no_grad(), products_in(self.precision):
-            if self._choice is None:
+        if self._choice is None:
+            # Ways are told apart in full precision: rounding to ten bits closes a ReLU here and opens one there.
+            with torch.no_grad(), products_in("float32"):
                 found = choose(self.network, self.loss, self.weights, self.lr, inputs[0, 0], labels[0, 0])
-                self._choice, self.engine, self.fallback = found, found.engine, found.fallback
+            self._choice = found
+            self.engine, self.fallback, self.unfused = found.engine, found.fallback, found.unfused
+        with torch.no_grad(), products_in(self.precision):
             self.piece = self._fitting(len(inputs), inputs.shape[1])
             slopes = torch.empty_like(inputs, memory_format=torch.contiguous_format)
 
