@@ -265,15 +265,6 @@ def test_a_defense_that_looks_at_the_private_model_behind_the_noise_voids_its_pr
     assert chain(noise, Round(decimals=1)).guarantee(known) == noise.guarantee(known)
 
 
-def test_both_accountants_agree_over_rounds() -> None:
-    dp = pytest.importorskip("dp_accounting", reason="the extra dp is not installed")
-    pld = pytest.importorskip("dp_accounting.pld", reason="the extra dp is not installed")
-    known = Plan(rounds=4, predictions="probabilities", examples=2, dimension=6)
-    accountant = pld.PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL)
-    accountant.compose(dp.GaussianDpEvent(6.0 / 2.0), 4)  # sensitivity sqrt(2 x 2) = 2
-    assert Gaussian(sigma=6.0).guarantee(known).epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=0.02)
-
-
 EMPIRICAL: list[Defense] = [
     Round(decimals=2),
     TopK(k=2),

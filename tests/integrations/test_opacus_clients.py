@@ -115,15 +115,6 @@ def test_an_enormous_epsilon_is_bounded_and_not_computed_forever() -> None:
     assert 150.0 < epsilon_spent(((noise, 1.0, 15),)) <= 200.0
 
 
-def test_the_defense_proves_what_dp_accounting_computes() -> None:
-    """Without sampling, T uses of an example are T Gaussian releases; replacing one doubles the sensitivity."""
-    dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install 'fedleak[dp]'")
-    for uses, sensitivity in ((1, 1.0), (15, 1.0), (15, 2.0)):
-        accountant = dp.pld.PLDAccountant()
-        accountant.compose(dp.GaussianDpEvent(4.0 / sensitivity), uses)
-        assert gaussian_epsilon(4.0, sensitivity, 1e-5, uses) == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
-
-
 def test_the_defense_states_no_epsilon_that_it_cannot_know() -> None:
     made = DPSGD(noise_multiplier=4.0, max_grad_norm=1.0)
     assert made.guarantee(Plan(rounds=5, epochs=3, buffers=True)).kind == "none"
