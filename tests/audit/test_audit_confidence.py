@@ -71,6 +71,9 @@ def test_nothing_is_believed_of_a_search_that_failed() -> None:
     (unknown,) = compared([found(0.2), found(0.2)], [bad, bad])
     assert unknown.null_objective == math.inf
     assert unknown.null_agreement == -math.inf
+    assert unknown.agreement == pytest.approx((120.0,)), "the starts agree"
+    assert unknown.believed == (False,), "but nobody knows what noise would have given"
+    assert math.isnan(unknown.unexplained)
 
 
 def test_agreement_needs_two_starts() -> None:
