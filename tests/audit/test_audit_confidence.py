@@ -19,6 +19,7 @@ from fedleak.types import (
     Message,
     ModelSpec,
     Normalisation,
+    Predictions,
     Reconstruction,
     RecoveredImages,
     Round,
@@ -39,8 +40,11 @@ def test_the_start_that_agrees_least_counts_and_pictures_have_no_order() -> None
     starts = [found(0.2, 0.8), found(0.79, 0.21), found(0.3, 0.9)]
     (one,) = compared(starts, [found(0.5, 0.5), found(0.5, 0.6)])
     assert one.agreement == pytest.approx((20.0, 20.0), abs=1e-3)
-    (two,) = compared(starts[:2], [found(0.5, 0.5), found(0.5, 0.6)])
+    (two,) = compared(starts[:2], [found(0.5, 0.5), found(0.49, 0.6)])
     assert two.agreement == pytest.approx((40.0, 40.0), abs=1e-3)
+    assert two.null_agreement == pytest.approx(40.0, abs=1e-3), "the picture of noise that agrees best"
+    (wild,) = compared([found(0.9), found(1.7)], [found(0.5), found(0.5)])
+    assert wild.agreement == pytest.approx((20.0,), abs=1e-3), "what is seen is clipped to [0, 1]"
 
 
 def test_belief_needs_an_explanation_and_agreement() -> None:
@@ -71,11 +75,48 @@ def test_nothing_is_believed_of_a_search_that_failed() -> None:
     (unknown,) = compared([found(0.2), found(0.2)], [bad, bad])
     assert unknown.null_objective == math.inf
     assert unknown.null_agreement == -math.inf
+    assert unknown.agreement == pytest.approx((120.0,)), "the starts agree"
+    assert unknown.believed == (False,), "but nobody knows what noise would have given"
+    assert math.isnan(unknown.unexplained)
+    (one,) = compared([found(0.2), found(0.2)], [found(0.2, objective=5.0), bad])
+    assert (one.null_objective, one.null_agreement) == (5.0, -math.inf), "a single search on noise agrees with nobody"
 
 
 def test_agreement_needs_two_starts() -> None:
     with pytest.raises(RefusedError, match="at least two different starts"):
         confidence(Transcript(Setup(ModelSpec("m"), (1, 2, 2), 2), ()), lambda seen, seed: found(0.5), seeds=(1, 1))
+
+
+def test_the_attack_runs_from_every_seed_on_the_recording_and_on_its_null() -> None:
+    recording = Transcript(Setup(ModelSpec("m"), (1, 2, 2), 2), ())
+    calls = []
+
+    def run(seen: Transcript, seed: int) -> Reconstruction:
+        calls.append((seen is recording, seed))
+        return found(0.5, objective=float(seed) if seen is recording else 100.0 + seed)
+
+    (one,) = confidence(recording, run, seeds=(3, 1))
+    assert calls == [(True, 3), (True, 1), (False, 3), (False, 1)]
+    assert (one.objective, one.null_objective, one.believed) == (1.0, 101.0, (True,))
+
+
+def test_the_null_of_weights_is_the_broadcast_and_noise_as_long_as_the_update() -> None:
+    start = {"w": torch.full((40, 50), 3.0), "b": torch.ones(3)}
+    sent = Weights({"w": start["w"] + 0.1, "b": start["b"], "own": torch.ones(2)}, {"mean": torch.ones(4)})
+    logits = Predictions(torch.rand(2, 3), "logits", torch.arange(2))
+    messages = (Message("a", sent), Message("b", sent), Message("c", logits))
+    seen = Transcript(Setup(ModelSpec("m"), (1, 2, 2), 2), (Round(1, Weights(start), messages),))
+    first, second, third = (message.payload for message in noise_instead(seen).round(1).received)
+    assert isinstance(first, Weights)
+    assert isinstance(second, Weights)
+    made = (first.tensors["w"] - start["w"]).flatten()
+    assert float(made.norm()) == pytest.approx(0.1 * math.sqrt(2000), rel=1e-4)
+    assert abs(float(made.mean())) < 0.01, "4 deviations of the mean of 2000 numbers of size 0.1"
+    assert torch.equal(first.tensors["b"], start["b"])
+    assert torch.equal(first.tensors["own"], torch.ones(2)), "nobody can say how long an update without a start is"
+    assert torch.equal(first.buffers["mean"], torch.ones(4))
+    assert not torch.equal(second.tensors["w"], first.tensors["w"]), "every client's own noise"
+    assert third is logits
 
 
 def test_the_null_of_gradients_is_noise_as_long_as_they_are() -> None:

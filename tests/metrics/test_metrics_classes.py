@@ -95,7 +95,7 @@ def test_a_public_image_that_is_nearer_is_no_success_and_named_as_such() -> None
 
 
 def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
-    candidates = torch.stack([means().inputs, means().inputs.flip(0)])
+    candidates = torch.stack([means().inputs, means().inputs.roll(1, 0)])
     found = judged(
         replace(
             means(), prior=means().inputs.flip(0), senders=("a", "b"), candidates=candidates, chosen=("a", "b", "b")
@@ -103,16 +103,41 @@ def test_baselines_are_the_prior_a_stranger_and_the_mean_of_others() -> None:
         PublicSet(torch.rand(5, 1, 12, 12, generator=torch.Generator().manual_seed(1)), torch.arange(5)),
     )
     assert found.baselines["prior"]["attack_accuracy"] == [0.0, 1.0, 0.0]
-    # Labels 4 and 7 are a's, so the stranger is b, whose candidates are flipped; 9 is b's, so it is a, who is right.
-    assert found.baselines["other_client"]["attack_accuracy"] == [0.0, 1.0, 1.0]
+    # Labels 4 and 7 are a's, so the stranger is b, whose candidates are all wrong; 9 is b's, so it is a, who is right.
+    assert found.baselines["other_client"]["attack_accuracy"] == [0.0, 0.0, 1.0]
     assert set(found.baselines) == {"prior", "other_client", "mean_image", "noise"}
-    # a's candidates are right for 4 and 7, which it holds; b's flipped one of 9 is not.
+    # a's candidates are right for 4 and 7, which it holds; b's of 9 is not.
     assert found.facts["twins"] == 0
     assert found.facts["labels"] == [4, 7, 9]
     assert found.facts["chosen_client"] == ["a", "b", "b"]
     assert found.facts["chosen_client_right"] == pytest.approx(2 / 3)
     assert found.facts["owner_accuracy"] == 2 / 3
     assert torch.equal(found.more["prior"], means().inputs.flip(0))
+
+
+def test_the_mean_image_is_of_public_images_of_the_private_domain_else_of_the_test_set() -> None:
+    others = torch.rand(5, 1, 12, 12, generator=torch.Generator().manual_seed(1))
+    tested = Examples(others[3:], torch.zeros(2, dtype=torch.int64))
+    for public, expected in (
+        (PublicSet(others, None, torch.tensor([0, 1, 0, 1, 1])), others[[0, 2]]),
+        (PublicSet(others[:3], None, None), others[:3]),
+        (PublicSet(others, None, torch.ones(5, dtype=torch.int64)), others[3:]),
+        (None, others[3:]),
+    ):
+        held = replace(truth(public), test=tested)
+        made = judge(means(), held, ["ssim"], 30.0, None, torch.Generator().manual_seed(0))
+        by_hand = ssim(expected.mean(dim=0).expand(3, -1, -1, -1), means().inputs)
+        assert made.baselines["mean_image"]["ssim"] == pytest.approx(by_hand.tolist(), abs=1e-5)
+    assert set(judged(means()).baselines) == {"noise"}, "nobody else's images are known"
+
+
+def test_of_a_label_that_was_not_named_no_client_has_a_picture() -> None:
+    """The last candidate of a happens to be label 7, which was not looked for."""
+    four, seven, nine = means().inputs
+    named = replace(means(), labels=torch.tensor([4, 9]), inputs=torch.stack([four, nine]))
+    candidates = torch.stack([torch.stack([four, seven]), torch.stack([four, nine])])
+    found = judged(replace(named, senders=("a", "b"), candidates=candidates))
+    assert found.facts["owner_accuracy"] == pytest.approx(2 / 3)
 
 
 def test_how_like_the_others_a_clients_picture_is_of_holders_and_of_the_rest() -> None:

@@ -131,6 +131,20 @@ def test_mean_level_and_size() -> None:
     assert wide.resampled == ("seed", "client", "image")
 
 
+@pytest.mark.parametrize(("level", "deviations"), [(0.95, 1.960), (0.90, 1.645), (0.5, 0.674)])
+def test_both_ends_leave_out_half_of_the_rest(level: float, deviations: float) -> None:
+    """The mean of many independent clients is normal: its ends are so many standard errors away, on either side."""
+    values = np.random.default_rng(3).normal(0, 2, 400)
+    made = interval(values.tolist(), [(0, i) for i in range(400)], level=level, draws=10_000, rng=1)
+    half = deviations * values.std() / 20
+    assert made.mean - made.low == pytest.approx(half, rel=0.06)
+    assert made.high - made.mean == pytest.approx(half, rel=0.06)
+
+
+def test_one_client_with_several_images_is_enough_to_resample_images() -> None:
+    assert interval([0.0, 1.0, 2.0], [(0, "a"), (0, "a"), (0, "b")], rng=1).resampled == ("client", "image")
+
+
 def test_one_seed_resamples_clients_and_says_so() -> None:
     made = interval([0.0, 1.0, 2.0, 3.0], [(0, i) for i in range(4)], rng=1)
     assert made.resampled == ("client",)

@@ -175,3 +175,20 @@ def test_a_round_that_contradicts_itself_is_refused_and_what_was_written_stays(t
         with pytest.raises(TranscriptError, match=words):
             writer.append(wrong)
     assert [one.index for one in load_transcript(tmp_path / "t").rounds] == [1]
+    files = {"manifest.json", "round-0001.safetensors"}
+    assert {one.name for one in (tmp_path / "t").iterdir() if one.name != "public.safetensors"} == files
+
+
+def test_a_round_that_was_recorded_before_does_not_touch_the_record(tmp_path: Path) -> None:
+    def of(index: int, value: float) -> Round:
+        return Round(index, None, (Message("a", Gradients({"w": torch.full((2,), value)})),))
+
+    writer = TranscriptWriter(tmp_path / "t", SETUP)
+    for index in (1, 2):
+        writer.append(of(index, float(index)))
+    for index in (1, 2):
+        with pytest.raises(TranscriptError, match=f"round {index}: round indices must rise.*nothing of it was written"):
+            writer.append(of(index, 9.0))
+    writer.append(of(3, 3.0))
+    sent = [one.received[0].payload for one in load_transcript(tmp_path / "t").rounds]
+    assert [payload.tensors["w"].tolist() for payload in sent] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]  # type: ignore[union-attr]

@@ -63,8 +63,9 @@ class Confidence:
 
     @property
     def unexplained(self) -> float:
-        """The objective as a share of what noise leaves: near 0 the pictures explain the update, near 1 nothing."""
-        if not (math.isfinite(self.objective) and self.null_objective > 0):
+        """The objective as a share of what noise leaves: near 0 the pictures explain the update, near 1 nothing. NaN
+        where no search on noise ended: then there is nothing to compare with."""
+        if not (math.isfinite(self.objective) and 0 < self.null_objective < math.inf):
             return math.nan
         return self.objective / self.null_objective
 

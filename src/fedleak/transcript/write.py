@@ -115,11 +115,15 @@ class TranscriptWriter:
             "received": [_message(shelf, number, message) for number, message in enumerate(seen.received)],
             "server": None if seen.server is None else shelf.payload("s", seen.server),
         }
-        stored = shelf.write(self.folder, f"round-{seen.index:04d}.safetensors")
-        entry = RoundEntry(**described, **stored)
-        changed = self._manifest.model_copy(update={"rounds": [*self._manifest.rounds, entry]})
-        self._manifest = Manifest.model_validate(changed.model_dump(by_alias=True))
+        name = f"round-{seen.index:04d}.safetensors"
+        # Checked before the file is there: the name of a round that contradicts may be that of one already written.
+        self._with(RoundEntry(**described, file=name, bytes=0, sha256="0" * 64))
+        self._manifest = self._with(RoundEntry(**described, **shelf.write(self.folder, name)))
         self._flush()
+
+    def _with(self, entry: RoundEntry) -> Manifest:
+        changed = self._manifest.model_copy(update={"rounds": [*self._manifest.rounds, entry]})
+        return Manifest.model_validate(changed.model_dump(by_alias=True))
 
     def _public(self, public: PublicSet | None) -> PublicEntry | None:
         if public is None:
