@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedleak.defenses.accounting import gaussian_delta, gaussian_epsilon, laplace_epsilon
+from fedleak.defenses import Clip, Gaussian, Plan, chain
+from fedleak.defenses.accounting import gaussian_delta, gaussian_epsilon, laplace_epsilon, upward
+from fedleak.errors import RefusedError
 
 
 def divergence(epsilon: float, sigma: float, sensitivity: float) -> float:
@@ -77,3 +79,32 @@ def test_laplace_by_hand_and_from_its_densities() -> None:
     # The log ratio of two Laplace densities 2 apart is at most 2 / scale.
     worst = max(abs(x - 2.0) / 0.5 - abs(x) / 0.5 for x in (-5.0, 0.0, 1.0, 5.0))
     assert laplace_epsilon(0.5, 2.0) == pytest.approx(worst)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1e-5, 1.0, 2.0, math.nan])
+def test_gaussian_noise_has_no_epsilon_at_such_a_delta(delta: float) -> None:
+    """At delta 0 the two densities' ratio is unbounded: no epsilon holds, however large."""
+    with pytest.raises(RefusedError, match="delta="):
+        gaussian_epsilon(1.0, 1.0, delta)
+    with pytest.raises(RefusedError, match="delta="):
+        chain(Clip(norm=1.0), Gaussian(sigma=1.0)).guarantee(Plan(delta=delta))
+
+
+def test_next_to_no_noise_has_no_finite_epsilon() -> None:
+    assert gaussian_epsilon(1e-160, 1.0, 1e-5) == math.inf
+    assert math.isfinite(gaussian_epsilon(1e-30, 1.0, 1e-5))
+
+
+@given(st.floats(1e-6, 1e30))
+def test_a_printed_epsilon_is_never_smaller_than_it_is(epsilon: float) -> None:
+    shown = float(upward(epsilon))
+    assert epsilon <= shown <= epsilon * 1.0101
+
+
+def test_against_dp_accounting_over_a_grid() -> None:
+    dp = pytest.importorskip("dp_accounting", reason="the extra dp is not installed")
+    for sigma in (0.3, 1.0, 5.0, 100.0):
+        for rounds in (1, 30):
+            for delta in (1e-3, 1e-9):
+                theirs = dp.get_epsilon_gaussian(sigma / math.sqrt(rounds), delta)
+                assert gaussian_epsilon(sigma, 1.0, delta, rounds) == pytest.approx(theirs, rel=1e-6, abs=1e-9)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedleak.defenses import (
     DEFENSES,
+    DPSGD,
     Chain,
     Clip,
     Context,
@@ -20,6 +21,7 @@ from fedleak.defenses import (
     Guarantee,
     Laplace,
     Plan,
+    Prune,
     Sparsify,
     Stage,
     chain,
@@ -84,6 +86,11 @@ def test_the_order_matters() -> None:
     assert float(run(chain(Clip(norm=1.0), Gaussian(sigma=9.0))).norm()) > 10
 
 
+def test_a_chain_inside_a_chain_acts_as_well() -> None:
+    nested = Chain((Chain((Clip(norm=1.0),)), Sparsify(fraction=0.5)))
+    assert torch.equal(run(nested), run(chain(Clip(norm=1.0), Sparsify(fraction=0.5))))
+
+
 def test_only_members_of_the_stage_act() -> None:
     mixed = chain(Doubling(), Sparsify(fraction=0.9))
     rng = torch.Generator()
@@ -129,9 +136,10 @@ def test_clip_then_gaussian_is_client_level_dp_with_twice_the_norm() -> None:
     assert "replaced" in found.statement
 
 
-def test_adding_or_removing_a_client_has_the_norm_itself_as_sensitivity() -> None:
+def test_a_client_with_data_or_none_has_the_norm_itself_as_sensitivity() -> None:
     found = chain(Clip(norm=0.5), Gaussian(sigma=4.0)).guarantee(Plan(neighbours="add_remove", delta=1e-6))
     assert found.epsilon == pytest.approx(gaussian_epsilon(4.0, 0.5, 1e-6))
+    assert "zeros under the same noise" in found.statement
 
 
 def test_clip_then_laplace_pays_the_square_root_of_the_dimension() -> None:
@@ -159,6 +167,43 @@ def test_post_processing_keeps_a_proof_and_pruned_weights_lose_the_bound() -> No
     assert chain(Clip(norm=1), Sparsify(fraction=0.5), Gaussian(sigma=2.0)).guarantee(plan) == proven
     pruned = chain(Clip(norm=1), Sparsify(fraction=0.5, of="weights"), Gaussian(sigma=2.0))
     assert pruned.guarantee(plan).kind == "empirical"
+
+
+@pytest.mark.parametrize("behind", [Prune(fraction=0.9), DPSGD(noise_multiplier=0.001, max_grad_norm=0.001)])
+def test_what_takes_examples_apart_behind_dp_sgd_leaves_it_no_proof(behind: Defense) -> None:
+    """The noise of dp_sgd is on the sum; a number that pruning leaves in one example of ten has a tenth of it."""
+    plan, strong = Plan(epochs=1), DPSGD(noise_multiplier=9.0, max_grad_norm=1000.0)
+    assert strong.guarantee(plan).kind == "dp"
+    found = chain(strong, behind).guarantee(plan)
+    assert found.epsilon == behind.guarantee(plan).epsilon, "what stands last may have a proof of its own"
+    # In front of it, or on the message that it made, nothing is lost.
+    assert chain(behind, strong).guarantee(plan).epsilon == strong.guarantee(plan).epsilon
+    assert chain(strong, Prune(fraction=0.9, on="message")).guarantee(plan) == strong.guarantee(plan)
+
+
+def test_pruned_examples_have_less_of_the_noise_than_is_proven() -> None:
+    """The same as an attack on one release: ten zero gradients, of which only the noise should be left."""
+    zero, step = {"w": torch.zeros(10, 20_000)}, Context("gradients")
+    strong = DPSGD(noise_multiplier=1.0, max_grad_norm=1.0)
+    plain = strong.apply(zero, step, torch.Generator().manual_seed(1))["w"].mean(dim=0)
+    both = chain(strong, Prune(fraction=0.9)).apply(zero, step, torch.Generator().manual_seed(1))["w"]
+    alone = (both != 0).sum(dim=0) == 1
+    assert float(both.mean(dim=0)[alone].std()) == pytest.approx(float(plain.std()) / 10, rel=0.1)
+
+
+def test_a_proof_of_the_message_does_not_depend_on_where_the_gradients_are_pruned() -> None:
+    noisy = (Clip(norm=1.0), Gaussian(sigma=2.0))
+    proven = chain(*noisy).guarantee(Plan())
+    assert chain(*noisy, Prune(fraction=0.5)).guarantee(Plan()) == proven
+    assert chain(Prune(fraction=0.5), *noisy).guarantee(Plan()) == proven
+
+
+def test_an_unknown_number_of_numbers_is_not_taken_for_one() -> None:
+    found = chain(Clip(norm=0.5), Laplace(scale=1.0)).guarantee(Plan())
+    assert (found.kind, found.epsilon) == ("none", None)
+    assert "dimension" in found.statement
+    known = Plan(predictions="probabilities", examples=3)  # 2 x 3 at most, however many classes there are
+    assert Laplace(scale=1.0).guarantee(known).epsilon == pytest.approx(6.0)
 
 
 def test_the_tighter_of_two_clips_counts() -> None:

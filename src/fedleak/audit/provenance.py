@@ -16,9 +16,13 @@ import torch
 import fedleak
 from fedleak.audit.plan import FederationJob
 from fedleak.defenses import OneShot, Plan, chain
+from fedleak.federation import FedSGD
 from fedleak.types import Predictions, Transcript, Weights
 
 __all__ = ["provenance", "versions"]
+
+ABOUT_DATA = ("label_counts", "unique_labels", "batch_labels", "target_labels")
+"""What a protocol can `disclose` that follows from the clients' own data: no noise stands before it."""
 
 
 def versions() -> dict[str, str]:
@@ -33,19 +37,23 @@ def provenance(
     job: FederationJob, transcript: Transcript, device: str, notes: Mapping[str, Any], **more: Any
 ) -> dict[str, Any]:
     """What the report prints at its end, and what a reader needs to run a row again."""
-    guarantee = chain(*job.arm.defenses).guarantee(_plan(job, transcript))
-    epsilon = guarantee.epsilon
+    plan = _plan(job, transcript)
+    guarantee = chain(*job.arm.defenses).guarantee(plan)
+    epsilon, statement = guarantee.epsilon, guarantee.statement
+    told = [name for name in ABOUT_DATA if name in getattr(job.point.protocol, "disclose", ())]
+    if guarantee.kind == "dp" and told:
+        statement += f"; what the server is assumed to know besides ({', '.join(told)}) is not covered"
     return {
         "versions": versions(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu ({platform.machine()})",
         "threads": 1,
         "precision": _precision(device),
         "federation": job.key,
-        "rounds": getattr(job.point.protocol, "rounds", 1),
+        "rounds": plan.rounds,
         "split": _split(job.split),
         "guarantee": {
             "kind": guarantee.kind,
-            "statement": guarantee.statement,
+            "statement": statement,
             "epsilon": epsilon if epsilon is None or math.isfinite(epsilon) else None,
             "delta": guarantee.delta,
         },
@@ -76,7 +84,9 @@ def _split(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def _plan(job: FederationJob, transcript: Transcript) -> Plan:
     """What a proof needs: how many rounds are released, and how many numbers a message holds."""
     protocol = job.point.protocol
-    plan = Plan(rounds=getattr(protocol, "rounds", 1), epochs=getattr(protocol, "epochs", 1))
+    # A protocol of somebody else's may count its work in other words: then nothing is known about it.
+    epochs = 1 if isinstance(protocol, FedSGD) else getattr(protocol, "epochs", None)
+    plan = Plan(rounds=getattr(protocol, "rounds", max(1, len(transcript.rounds))), epochs=epochs)
     first = transcript.rounds[0] if len(transcript.rounds) else None
     broadcast = None if first is None else first.broadcast
     sent = first.received[0].payload if first is not None and first.received else None

@@ -7,7 +7,12 @@ import math
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "laplace_epsilon", "worth"]
+from fedleak.errors import RefusedError
+
+__all__ = ["gaussian_delta", "gaussian_epsilon", "laplace_epsilon", "upward", "worth"]
+
+NO_NOISE = 1e100
+"""A sensitivity of so many standard deviations: their ratio, squared, would leave the range of floating point."""
 
 
 def gaussian_delta(epsilon: float, sigma: float, sensitivity: float, rounds: int = 1) -> float:
@@ -26,6 +31,10 @@ def gaussian_delta(epsilon: float, sigma: float, sensitivity: float, rounds: int
 
 def gaussian_epsilon(sigma: float, sensitivity: float, delta: float, rounds: int = 1) -> float:
     """The smallest epsilon at which `rounds` releases with Gaussian noise are (epsilon, delta)-private."""
+    if not 0 < delta < 1:
+        raise RefusedError(f"delta={delta:g}: must lie between 0 and 1; at 0 Gaussian noise is private for no epsilon")
+    if sensitivity * math.sqrt(rounds) > NO_NOISE * sigma:
+        return math.inf
     if gaussian_delta(0.0, sigma, sensitivity, rounds) <= delta:
         return 0.0
     high = 1.0
@@ -37,6 +46,19 @@ def gaussian_epsilon(sigma: float, sensitivity: float, delta: float, rounds: int
 def laplace_epsilon(scale: float, l1_sensitivity: float, rounds: int = 1) -> float:
     """The epsilon (with delta 0) of `rounds` releases with Laplace noise: basic composition."""
     return rounds * l1_sensitivity / scale
+
+
+def upward(epsilon: float) -> str:
+    """An epsilon in three digits, never smaller than it is: a bound rounded down is no bound.
+
+    >>> upward(4.3702), upward(0.5), upward(0.0)
+    ('4.38', '0.5', '0')
+    """
+    if epsilon == 0 or not math.isfinite(epsilon):
+        return f"{epsilon:.3g}"
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+    shown = f"{epsilon:.3g}"
+    return shown if float(shown) >= epsilon else f"{epsilon + unit / 2:.3g}"
 
 
 MEANINGLESS = 20.0

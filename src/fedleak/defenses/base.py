@@ -60,12 +60,13 @@ class Plan:
     rounds: int = 1
     epochs: int | None = None
     """Passes over a client's examples in a round; None: not known."""
-    dimension: int = 1
-    """How many numbers a message holds."""
+    dimension: int | None = None
+    """How many numbers a message holds; None: not known."""
     delta: float = 1e-5
     neighbours: Literal["replace", "add_remove"] = "replace"
-    """Whose presence is hidden: one client's whole data replaced by any other (what the server, who sees each message
-    and its sender, can be denied), or one client's message added or removed (only behind secure aggregation)."""
+    """Which data sets are to look alike. "replace": one client's whole data and any other. "add_remove": its data and
+    none, where a client without data sends zeros under the same noise (a client that is absent takes its noise along,
+    and nothing is proven about that)."""
     buffers: bool = False
     """Does a message also carry what is not trained (BatchNorm statistics)? No defense here bounds or noises it."""
     l2_bound: float | None = None
@@ -93,13 +94,14 @@ class Plan:
 
     def l1_sensitivity(self) -> float | None:
         """The same in L1 norm: at most 2 for every probability vector that is replaced, 1 for one that is removed."""
-        euclid = self.sensitivity()
+        euclid, known = self.sensitivity(), []
         if euclid is None:
             return None
-        widest = euclid * math.sqrt(self.dimension)
-        if self.predictions != "probabilities" or not self.examples:
-            return widest
-        return min(widest, self.examples * (2.0 if self.neighbours == "replace" else 1.0))
+        if self.dimension is not None:
+            known.append(euclid * math.sqrt(self.dimension))
+        if self.predictions == "probabilities" and self.examples:
+            known.append(self.examples * (2.0 if self.neighbours == "replace" else 1.0))
+        return min(known, default=None)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 
@@ -45,8 +45,9 @@ class Chain:
 
     Sees: what its members see.
     Needs: what its members need.
-    Guarantees: the strongest proof of a member; what follows a proven member is post-processing, unless it looks at the
-        client's own model (`uses` "previous"): that is made of private data, and what it adds is covered by no proof.
+    Guarantees: the strongest proof of a member; what acts behind a proven member is post-processing, with two
+        exceptions that leave no proof: it looks at the client's own model (`uses` "previous"), which is made of private
+        data; or both act on the gradients of single examples, of which only the sum has the noise.
     """
 
     paper: ClassVar[str] = ""
@@ -56,7 +57,7 @@ class Chain:
 
     def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
         for member in self.members:
-            if member.stage == context.stage:
+            if member.stage in (context.stage, None):  # a composite's own members decide
                 value = member.apply(value, context, rng)
         return value
 
@@ -66,38 +67,37 @@ class Chain:
         return plan
 
     def guarantee(self, plan: Plan) -> Guarantee:
-        for member in self.members:
-            if member.stage == "protocol":  # it acts before all others, wherever it stands
-                plan = member.after(plan)
-        found: list[Guarantee] = []
-        for member in self.members:
-            if _looks_at_private_data(member):
-                found = [_void(before, member) for before in found]
-            found.append(member.guarantee(plan))
+        found: list[tuple[Defense, Guarantee]] = []
+        for member in sorted(self.members, key=_when):
+            found = [(before, _left(before, what, member)) for before, what in found]
+            found.append((member, member.guarantee(plan)))
             plan = member.after(plan)
-        proven = [g for g in found if g.kind == "dp" and g.epsilon is not None]
+        proven = [what for _, what in found if what.kind == "dp" and what.epsilon is not None]
         if proven:
             return min(proven, key=lambda g: g.epsilon or 0.0)
         if not found:
             return identity.guarantee(plan)
-        statement = "; ".join(g.statement for g in found)
-        return Guarantee("empirical" if any(g.kind == "empirical" for g in found) else "none", statement)
+        statement = "; ".join(what.statement for _, what in found)
+        return Guarantee("empirical" if any(what.kind == "empirical" for _, what in found) else "none", statement)
 
 
-def _looks_at_private_data(member: Defense) -> bool:
-    return "previous" in getattr(member, "uses", ())
+def _when(member: Defense) -> int:
+    """Stage comes before place: what changes the plan, the examples or the gradients acts before any message is."""
+    return get_args(Stage).index(member.stage or "message")
 
 
-def _void(before: Guarantee, member: Defense) -> Guarantee:
-    """What is left of a proof when a later member uses private data again."""
-    if before.kind != "dp":
-        return before
+def _left(before: Defense, proof: Guarantee, member: Defense) -> Guarantee:
+    """What is left of a proof behind which another member acts: all of it, unless that is no post-processing."""
+    if proof.kind != "dp":
+        return proof
     name = type(member).__name__.lower()
-    return Guarantee(
-        "empirical",
-        f"empirical: {name} stands behind the noise and looks at the client's own model, so it is no post-processing; "
-        "put the noise last, behind a clip",
-    )
+    if "previous" in getattr(member, "uses", ()):
+        why = "looks at the client's own model, so it is no post-processing; put the noise last, behind a clip"
+    elif before.stage == member.stage == "gradients":
+        why = "acts on each example's gradient, where only their sum has the noise; put dp_sgd behind it"
+    else:
+        return proof
+    return Guarantee("empirical", f"empirical: {name} stands behind the noise and {why}")
 
 
 def chain(*defenses: Defense) -> Chain:

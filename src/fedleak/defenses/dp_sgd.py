@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedleak.components import component
-from fedleak.defenses.accounting import gaussian_epsilon, worth
+from fedleak.defenses.accounting import gaussian_epsilon, upward, worth
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
 from fedleak.defenses.empirical import without_epsilon
 from fedleak.types import Named
@@ -80,15 +80,15 @@ class DPSGD:
         if epochs is None:
             return Guarantee(
                 "none",
-                f"none stated: ({once:.3g}, {plan.delta:g})-DP at example level for one local epoch, but the plan does "
-                "not say how many there are",
+                f"none stated: ({upward(once)}, {plan.delta:g})-DP at example level for one local epoch, but the "
+                "plan does not say how many there are",
             )
         uses = plan.rounds * epochs
         epsilon = gaussian_epsilon(self.noise_multiplier, sensitivity, plan.delta, uses)
         relation = "one example replaced by another" if replaced else "one example's gradient left out"
         statement = (
-            f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s) of {epochs} local epoch(s), example "
-            f"level, {relation}: each example is in {uses} noised step(s), exact composition ({once:.3g} for one)"
+            f"({upward(epsilon)}, {plan.delta:g})-DP over {plan.rounds} round(s) of {epochs} local epoch(s), example "
+            f"level, {relation}: each example is in {uses} noised step(s), exact composition ({upward(once)} for one)"
             f"{worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)

@@ -22,7 +22,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from torch import Tensor
 
 from fedleak.components import component
-from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon, worth
+from fedleak.defenses.accounting import gaussian_epsilon, laplace_epsilon, upward, worth
 from fedleak.defenses.base import Context, Guarantee, Plan, Stage
 from fedleak.defenses.empirical import without_epsilon
 from fedleak.defenses.layers import clipped_layers
@@ -112,7 +112,7 @@ def _exactly_one(usual: str, own: float | None, variance: float | None) -> None:
 def _relation(plan: Plan) -> str:
     if plan.neighbours == "replace":
         return "client level, one client's data replaced by any other of the same size"
-    return "client level, one client's message added or removed (needs secure aggregation)"
+    return "client level, one client's data or none (zeros under the same noise)"
 
 
 @component
@@ -125,7 +125,7 @@ class Gaussian(OnWeights):
     Sees: a message; with on="gradients" the gradients of the single examples of one step.
     Needs: nothing; a clip before it for a proof.
     Guarantees: behind a clip of norm C, client-level (epsilon, delta) by the analytic Gaussian mechanism with
-        sensitivity 2C (replace one) or C (add or remove one), composed exactly over the rounds. On probabilities (DP-G
+        sensitivity 2C (replace one) or C (one or none), composed exactly over the rounds. On probabilities (DP-G
         of AdaMSA's paper) without a clip too: n predictions move by at most sqrt(2n). Else none.
     """
 
@@ -168,9 +168,9 @@ class Gaussian(OnWeights):
         epsilon = gaussian_epsilon(self.deviation, sensitivity, plan.delta, plan.rounds)
         once = gaussian_epsilon(self.deviation, sensitivity, plan.delta)
         statement = (
-            f"({epsilon:.3g}, {plan.delta:g})-DP over {plan.rounds} round(s), {_relation(plan)}: Gaussian noise "
-            f"sigma={self.deviation:g} on L2 sensitivity {sensitivity:g}, exact composition ({once:.3g} for one round)"
-            f"{worth(epsilon)}"
+            f"({upward(epsilon)}, {plan.delta:g})-DP over {plan.rounds} round(s), {_relation(plan)}: Gaussian noise "
+            f"sigma={self.deviation:g} on L2 sensitivity {sensitivity:g}, exact composition ({upward(once)} for one "
+            f"round){worth(epsilon)}"
         )
         return Guarantee("dp", statement, epsilon, plan.delta)
 
@@ -184,7 +184,7 @@ class Laplace(OnWeights):
     Sees: a message; with on="gradients" the gradients of the single examples of one step.
     Needs: nothing; a clip before it for a proof.
     Guarantees: behind a clip of norm C, client-level (epsilon, 0) from the L1 sensitivity sqrt(d) 2C of d numbers
-        (replace one; sqrt(d) C for add or remove one), basic composition over the rounds. On probabilities (DP-L of
+        (replace one; sqrt(d) C for one or none), basic composition over the rounds. On probabilities (DP-L of
         AdaMSA's paper) without a clip too: n predictions move by at most 2n. Else none.
     """
 
@@ -228,10 +228,12 @@ class Laplace(OnWeights):
             return unproven or Guarantee("none", "none: no bounded sensitivity")
         if self.spread == 0:
             return Guarantee("none", "none: scale=0 is no noise")
-        widest = plan.l1_sensitivity() or 0.0
+        widest = plan.l1_sensitivity()
+        if widest is None:
+            return Guarantee("none", "none: the plan does not say how many numbers a message holds (dimension)")
         epsilon = laplace_epsilon(self.spread, widest, plan.rounds)
         statement = (
-            f"({epsilon:.3g}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise "
+            f"({upward(epsilon)}, 0)-DP over {plan.rounds} round(s), {_relation(plan)}: Laplace noise "
             f"scale={self.spread:g} on L1 sensitivity {widest:.3g} {_basis(plan, sensitivity, widest)}basic composition"
             f"{worth(epsilon)}"
         )
@@ -240,7 +242,7 @@ class Laplace(OnWeights):
 
 def _basis(plan: Plan, sensitivity: float, widest: float) -> str:
     """Where an L1 sensitivity comes from: the norm of the whole, or probability vectors one by one."""
-    if widest == sensitivity * math.sqrt(plan.dimension):
+    if plan.dimension is not None and widest == sensitivity * math.sqrt(plan.dimension):
         return f"= sqrt({plan.dimension}) x {sensitivity:g}, "
     return f"({widest / plan.examples:g} for each of {plan.examples} predictions), "
 
