@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fedleak.api import attack, judge, run_audit, simulate
     from fedleak.transcript import TranscriptWriter, load_transcript, save_transcript
-    from fedleak.types import Examples, Transcript, Truth
+    from fedleak.types import Examples, PublicSet, Transcript, Truth
 
 _HOMES = {
     "attack": "fedleak.api",
@@ -24,12 +24,14 @@ _HOMES = {
     "load_transcript": "fedleak.transcript",
     "save_transcript": "fedleak.transcript",
     "Examples": "fedleak.types",
+    "PublicSet": "fedleak.types",
     "Transcript": "fedleak.types",
     "Truth": "fedleak.types",
 }
 
 __all__ = [
     "Examples",
+    "PublicSet",
     "Transcript",
     "TranscriptWriter",
     "Truth",

@@ -23,7 +23,7 @@ from fedleak.audit.work import attack_transcript
 from fedleak.components import configure
 from fedleak.data import data_root
 from fedleak.defenses import Defense, chain
-from fedleak.errors import DataError
+from fedleak.errors import DataError, RefusedError
 from fedleak.federation import Problem
 from fedleak.metrics import DEFAULT_METRICS, Judgement, default_threshold
 from fedleak.metrics import judge as judge_one
@@ -34,6 +34,7 @@ from fedleak.types import (
     Finding,
     ModelSpec,
     Normalisation,
+    Predictions,
     Progress,
     PublicSet,
     Recording,
@@ -57,6 +58,7 @@ def simulate(
     classes: int | None = None,
     normalisation: Normalisation | None = None,
     public: PublicSet | None = None,
+    models: Mapping[str, str | Callable[[], nn.Module]] | None = None,
     device: str = "auto",
     progress: Progress = silent,
     **settings: Any,
@@ -65,24 +67,34 @@ def simulate(
 
     `clients` maps a name to its examples (pixels in [0, 1], shaped (n, C, H, W), and integer labels); `model` is a
     name of `fedleak list models` or anything that makes an `nn.Module`; `settings` are the protocol's parameters
-    (`fedleak show protocol fedavg`); `public` is what server and clients share in the logit protocols. What the server
-    saw and what only you know come back apart.
+    (`fedleak show protocol fedavg`). In the logit protocols `public` is what server and clients share, and `models`
+    says which clients have another network than `model`. What the server saw and what only you know come back apart.
+
+    `classes` is the number of outputs; where it is not given all labels count, those of `public` only where the
+    protocol trains on them.
     """
     if not clients:
         raise DataError("clients={}: a federation needs at least one client")
-    everything = [*clients.values(), test]
-    spec = ModelSpec(model) if isinstance(model, str) else ModelSpec(_name(model), factory=model)
+    run = configure(lookup("protocols", protocol), settings)
+    if models and run.sends is not Predictions:
+        raise RefusedError(
+            f"models: clients of {protocol} train one network, whose weights they share; leave models out, or take a "
+            "protocol that shares predictions (fedmd, fedgems, dsfl)"
+        )
+    labels = [part.labels for part in (*clients.values(), test)]
+    if public is not None and public.labels is not None and getattr(run, "uses_public_labels", False):
+        labels.append(public.labels)
     problem = Problem(
         clients=clients,
         test=test,
-        model=spec,
+        model=_spec(model),
         input_shape=tuple(next(iter(clients.values())).inputs.shape[1:]),
-        classes=classes or 1 + max(int(part.labels.max()) for part in everything if len(part)),
+        classes=classes or 1 + max(int(own.max()) for own in labels if len(own)),
         normalisation=normalisation or Normalisation(),
         public=public,
         targets=tuple(sorted({int(label) for part in clients.values() for label in part.labels.tolist()})),
+        models={name: _spec(own) for name, own in (models or {}).items()},
     )
-    run = configure(lookup("protocols", protocol), settings)
     recording: Recording = run(
         problem,
         chain(*defenses),
@@ -162,6 +174,10 @@ def run_audit(
     rows = run_spec(checked, Path(out), data_root=data_root(data), device=chosen, jobs=jobs, executor=executor)
     build_report(Path(out))
     return rows
+
+
+def _spec(model: str | Callable[[], nn.Module]) -> ModelSpec:
+    return ModelSpec(model) if isinstance(model, str) else ModelSpec(_name(model), factory=model)
 
 
 def _name(factory: Callable[[], nn.Module]) -> str:

@@ -56,6 +56,17 @@ def test_the_people_with_most_photos_and_of_equals_the_first_by_name(lfw: Path) 
         read_dataset("lfw", Request(lfw, people=5))
 
 
+@pytest.mark.parametrize("inner", ["lfw", "lfw-deepfunneled"])
+def test_an_archive_may_have_been_unpacked_into_a_folder_of_its_own_name(lfw: Path, inner: str) -> None:
+    plain = read_dataset("lfw", Request(lfw))
+    (lfw / "lfw").rename(lfw / inner)
+    (lfw / "nested" / "lfw").mkdir(parents=True)
+    (lfw / inner).rename(lfw / "nested" / "lfw" / inner)
+    found = read_dataset("lfw", Request(lfw / "nested"))
+    assert torch.equal(found.train.inputs, plain.train.inputs)
+    assert torch.equal(found.train.labels, plain.train.labels)
+
+
 def test_of_a_photo_of_the_published_size_the_middle_is_taken(tmp_path: Path) -> None:
     photo = np.zeros((250, 250, 3), dtype=np.uint8)
     photo[61:189, 61:189] = np.random.default_rng(0).integers(0, 256, (128, 128, 3))

@@ -238,7 +238,10 @@ def test_defenses_that_cannot_work_here_are_refused() -> None:
     [
         ({"client_models": [{"name": "nonsense"}]}, "nonsense"),
         ({"client_models": []}, "at least one model"),
-        ({"server_model": {"hidden": 3}}, "None"),
+        ({"client_models": [{"name": "mlp"}, {"name": "mlp", "hiden": 3}]}, r"1\.hiden\s+no argument of mlp"),
+        ({"client_models": [{"name": "mlp", "hidden": -3}]}, r"0\.hidden\s+Input should be greater"),
+        ({"server_model": {"name": "pli_cnn", "chanels": 3}}, r"server_model\.chanels\s+no argument of pli_cnn"),
+        ({"server_model": {"hidden": 3}}, r"server_model\.name\s+must be one of"),
         ({"rounds": 2, "attacked_round": 3}, "one of the 2 rounds"),
         ({"preset": "nonsense"}, "preset"),
         ({"disclose": ["batch_labels"]}, "disclose"),

@@ -7,7 +7,7 @@ import numpy as np
 from fedleak.data.arrays import as_images
 from fedleak.data.dataset import Dataset
 from fedleak.data.files import Request
-from fedleak.data.pictures import most_pictured, pictures_in, read_pictures
+from fedleak.data.pictures import most_pictured, pictures_in, read_pictures, unpacked
 
 __all__ = ["FOLDERS", "read"]
 
@@ -18,9 +18,7 @@ PEOPLE, SIZE = 1000, 64
 
 
 def read(request: Request) -> Dataset | None:
-    for folder in (request.root / name for name in FOLDERS):
-        if not folder.is_dir():
-            continue
+    for folder in unpacked(request.root, FOLDERS):
         adult, young = {}, {}
         for entry in sorted(folder.iterdir()):
             if entry.is_dir() and not entry.name.startswith("."):

@@ -14,7 +14,16 @@ from PIL import Image
 from fedleak.data.files import damaged
 from fedleak.errors import RefusedError
 
-__all__ = ["EXTENSIONS", "Pixels", "most_pictured", "open_picture", "pictures_in", "read_pictures", "remembered"]
+__all__ = [
+    "EXTENSIONS",
+    "Pixels",
+    "most_pictured",
+    "open_picture",
+    "pictures_in",
+    "read_pictures",
+    "remembered",
+    "unpacked",
+]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
 FORMATS = ("PNG", "JPEG", "BMP", "PPM")
@@ -85,6 +94,12 @@ def open_picture(file: Path) -> Image.Image:
     except UNREADABLE as error:
         # Pillow's message may hold the whole path; the error's kind is enough beside the file's name.
         raise damaged(file, "a whole PNG, JPEG, BMP or PGM picture", type(error).__name__) from error
+
+
+def unpacked(root: Path, names: Sequence[str]) -> list[Path]:
+    """The folders of these names, and those of these names inside them: an archive of one that was unpacked there."""
+    outer = [root / name for name in names]
+    return [folder for folder in (*outer, *(one / name for one in outer for name in names)) if folder.is_dir()]
 
 
 def pictures_in(folder: Path) -> list[Path]:

@@ -52,10 +52,14 @@ class Problem:
     """The labels that are private to the clients; empty: all."""
     twins: int = 0
     """How many private images have a copy in `public`, seen through the other domain."""
+    models: Mapping[str, ModelSpec] = field(default_factory=dict)
+    """Clients whose network is another than `model`, in the logit protocols."""
 
     def __post_init__(self) -> None:
         if not self.clients:
             raise DataError("clients=0: a federation needs at least one client")
+        if strangers := sorted(set(self.models) - set(self.clients)):
+            raise DataError(f"models: {strangers} are no clients; the clients are {', '.join(self.clients)}")
         for name, examples in {**self.clients, "the test set": self.test}.items():
             if len(examples) == 0 and examples is not self.test:
                 raise DataError(f"{name}: holds no examples; leave it out or use a partition that gives it some")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-import pydantic
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from fedleak.components import RoundNumber, component, configure, filled
-from fedleak.models import MODELS
+from fedleak.components import RoundNumber, component, filled
+from fedleak.models.tables import check_table, spec_of
 from fedleak.types import ModelSpec, Setup
 
 __all__ = ["OF_THE_FEDERATION", "PAPER", "PAPER_OPEN", "Preset", "StealingSettings"]
@@ -75,28 +73,9 @@ class StealingSettings:
     def _known(cls, network: dict[str, Any] | str) -> dict[str, Any] | str:
         if isinstance(network, str):
             return network
-        name = network.get("name")
-        if name not in MODELS:
-            known = f"{', '.join(MODELS)}, or network = '{OF_THE_FEDERATION}'"
-            raise _wrong(("name",), name, f"must be one of {known}")
-        try:
-            configure(MODELS[name], {key: value for key, value in network.items() if key != "name"})
-        except pydantic.ValidationError as problem:
-            first = problem.errors(include_url=False)[0]
-            unknown = first["type"] == "unexpected_keyword_argument"
-            rule = f"no argument of {name}; `fedleak show models {name}` lists them" if unknown else first["msg"]
-            raise _wrong(first["loc"], first["input"], rule) from None
+        check_table(network, or_else=f", or network = '{OF_THE_FEDERATION}'")
         return network
 
     def model(self, setup: Setup) -> ModelSpec:
         """The network that imitates."""
-        if isinstance(self.network, str):
-            return setup.model
-        arguments = {key: value for key, value in self.network.items() if key != "name"}
-        return ModelSpec(str(self.network["name"]), arguments)
-
-
-def _wrong(place: tuple[int | str, ...], value: Any, rule: str) -> pydantic.ValidationError:
-    """A problem with one entry of `network`, under its own path."""
-    entry = InitErrorDetails(type=PydanticCustomError("rule", "{rule}", {"rule": rule}), loc=place, input=value)
-    return pydantic.ValidationError.from_exception_data("network", [entry])
+        return setup.model if isinstance(self.network, str) else spec_of(self.network)

@@ -62,7 +62,7 @@ class Clients:
         alike: dict[str, list[int]] = {}
         specs = [self.settings.client_spec(self.problem, number) for number in range(len(self))]
         for number, spec in enumerate(specs):
-            alike.setdefault(repr((spec.name, sorted(spec.arguments.items()))), []).append(number)
+            alike.setdefault(repr((spec.name, id(spec.factory), sorted(spec.arguments.items()))), []).append(number)
         groups = []
         for members in alike.values():
             modules = [
@@ -138,10 +138,14 @@ class Clients:
 
     def predict(self, inputs: Tensor) -> Tensor:
         """The logits of every client: (clients, n, classes)."""
+        return torch.stack(list(self.outputs(inputs).values()))
+
+    def outputs(self, inputs: Tensor) -> dict[str, Tensor]:
+        """The same by name: what each client's network makes of these inputs."""
         rows: dict[int, Tensor] = {}
         for group in self._groups:
             rows.update(zip(group.members, group.stack.predict_each(inputs), strict=True))
-        return torch.stack([rows[number] for number in range(len(self))])
+        return {name: rows[number] for number, name in enumerate(self.names)}
 
     def private_inputs(self) -> list[Tensor]:
         """Every client's own examples, as its model sees them, without any defense."""

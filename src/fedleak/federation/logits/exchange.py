@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from fedleak.defenses.base import Context, Defense, ProtocolPlan
-from fedleak.defenses.compose import Chain, chain
-from fedleak.errors import DataError, RefusedError, ShapeError
+from fedleak.defenses.compose import chain
+from fedleak.errors import ShapeError
 from fedleak.federation.base import Problem
+from fedleak.federation.logits.checks import allowed, check_outputs, check_targets, held, usable_public
 from fedleak.federation.logits.client import Clients, batches_of
 from fedleak.federation.logits.settings import LogitSettings
 from fedleak.federation.logits.witness import Witness
 from fedleak.learning.stacked import Objective, Stack
 from fedleak.models import build_model
 from fedleak.seeding import Seeds
-from fedleak.types import Message, Predictions, Progress, PublicSet, Recording, Round, Setup, Transcript
+from fedleak.types import Message, Predictions, Progress, Recording, Round, Setup, Transcript
 
 __all__ = ["Exchange"]
 
@@ -46,14 +47,14 @@ class Exchange:
         server: bool = True,
     ) -> None:
         self.name, self.problem, self.seeds, self.device, self._progress = name, problem, seeds, device, progress
-        _check_targets(problem)
-        self._defense = _allowed(name, chain(defense))
+        check_targets(problem)
+        self._defense = allowed(name, chain(defense))
         plan: ProtocolPlan = self._defense.apply(
-            ProtocolPlan(settings.rounds, _public(name, problem, needs_labels)),
+            ProtocolPlan(settings.rounds, usable_public(name, problem, needs_labels)),
             Context(stage="protocol", rounds=settings.rounds),
             seeds.generator("defense", "protocol"),
         )
-        self.public = _public(name, replace(problem, public=plan.public), needs_labels)
+        self.public = usable_public(name, replace(problem, public=plan.public), needs_labels)
         attacked = settings.attacked_round
         self.settings = replace(
             settings, rounds=plan.rounds, attacked_round=None if attacked is None else min(attacked, plan.rounds)
@@ -63,6 +64,7 @@ class Exchange:
         self.labels = None if self.public.labels is None else self.public.labels.to(device)
         self.clients = Clients(problem, self.settings, self._defense, seeds, device)
         self.server = self._own_model() if server else None
+        check_outputs(name, self.clients, self.server, self.inputs, problem.classes)
         self._witness = Witness(problem, self.public, self.settings, self.clients, self.server, device)
         self._rounds: list[Round] = []
         self._received: tuple[Message, ...] = ()
@@ -175,7 +177,7 @@ class Exchange:
         )
 
     def _targets(self) -> list[int]:
-        return sorted(self.problem.targets) if self.problem.targets else _held(self.problem)
+        return sorted(self.problem.targets) if self.problem.targets else held(self.problem)
 
     def _told(self, client: str) -> dict[str, Any]:
         labels = self.problem.clients[client].labels
@@ -185,56 +187,6 @@ class Exchange:
             "unique_labels": len(torch.unique(labels)),
         }
         return {key: value for key, value in facts.items() if key in self.settings.disclose}
-
-
-def _public(name: str, problem: Problem, needs_labels: bool) -> PublicSet:
-    """The public set, if the protocol can work with it."""
-    public = problem.public
-    if public is None or len(public) == 0:
-        raise RefusedError(
-            f"{name}: clients predict on public examples, but there are none; give the data a public set"
-        )
-    if tuple(public.inputs.shape[1:]) != problem.input_shape:
-        raise ShapeError(
-            f"the public set: images of {tuple(public.inputs.shape[1:])}, the clients' are {problem.input_shape}"
-        )
-    if public.labels is None:
-        if needs_labels:
-            raise RefusedError(
-                f"{name}: trains on the labels of the public set, which has none; label it (data.public.labels = "
-                "true), use dsfl, or fedmd with public_labels=false"
-            )
-    elif len(public.labels) != len(public):
-        raise ShapeError(f"the public set: {len(public.labels)} labels for {len(public)} images")
-    elif needs_labels and not 0 <= int(public.labels.min()) <= int(public.labels.max()) < problem.classes:
-        raise DataError(
-            f"the public set: labels must lie in 0 .. {problem.classes - 1}, the number of classes less one"
-        )
-    return public
-
-
-def _held(problem: Problem) -> list[int]:
-    """The labels of all clients' examples."""
-    return sorted({int(label) for own in problem.clients.values() for label in own.labels.tolist()})
-
-
-def _check_targets(problem: Problem) -> None:
-    if nobodys := sorted(set(problem.targets) - set(_held(problem))):
-        raise DataError(
-            f"targets: no client holds an example of {nobodys}; private labels are those of the clients' own examples: "
-            "leave these out, or give a client examples of them"
-        )
-
-
-def _allowed(name: str, defense: Chain) -> Chain:
-    for member in defense.members:
-        if member.stage == "gradients":
-            raise RefusedError(
-                f"{name}: {type(member).__name__} acts on the gradients of single examples, but clients also learn "
-                "from each other's predictions, which its proof does not cover; use a defense of the predictions "
-                "(gaussian, laplace, directed, ...), or dp_sgd with fedsgd or fedavg"
-            )
-    return defense
 
 
 def _on_cpu(sent: Predictions) -> Predictions:

@@ -18,7 +18,7 @@ from pydantic import (
 from fedleak.components import component, filled
 from fedleak.federation.base import Problem
 from fedleak.learning.stacked import Stack
-from fedleak.models import MODELS
+from fedleak.models.tables import check_table, check_tables, spec_of
 from fedleak.types import ModelSpec
 
 __all__ = ["LogitKnown", "LogitSettings"]
@@ -72,11 +72,10 @@ class LogitSettings:
     @field_validator("client_models", "server_model")
     @classmethod
     def _known(cls, value: Any) -> Any:
-        for table in value if isinstance(value, tuple) else [] if value is None else [value]:
-            if table.get("name") not in MODELS:
-                raise ValueError(f"name={table.get('name')!r}: not one of {', '.join(sorted(MODELS))}")
         if value == ():
             raise ValueError("must name at least one model; leave it out for all as [model]")
+        if value is not None:
+            check_tables(value) if isinstance(value, tuple) else check_table(value)
         return value
 
     @field_validator("attacked_round")
@@ -106,15 +105,13 @@ class LogitSettings:
         return tuple(sorted({*range(0, self.rounds + 1, self.evaluate_every), self.rounds}))
 
     def client_spec(self, problem: Problem, number: int) -> ModelSpec:
-        """The model of one client."""
+        """The model of one client: its own, or its turn of `client_models`, or that of all."""
+        if own := problem.models.get(list(problem.clients)[number]):
+            return own
         if self.client_models is None:
             return problem.model
-        return _spec(self.client_models[number % len(self.client_models)])
+        return spec_of(self.client_models[number % len(self.client_models)])
 
     def server_spec(self, problem: Problem) -> ModelSpec:
         """The server's own model."""
-        return problem.model if self.server_model is None else _spec(self.server_model)
-
-
-def _spec(table: Mapping[str, Any]) -> ModelSpec:
-    return ModelSpec(str(table["name"]), {key: value for key, value in table.items() if key != "name"})
+        return problem.model if self.server_model is None else spec_of(self.server_model)
