@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.stealing_parts import CLASSES, predictions, rng, transcript
+from attacks.stealing_parts import CLASSES, PUBLIC, images, predictions, rng, transcript
 from fedleak.attacks.stealing.targets import Observed, importance, lesson, observe
 from fedleak.errors import RefusedError
 from fedleak.types import Predictions
@@ -92,6 +92,8 @@ def test_a_client_that_was_away_is_averaged_over_the_rounds_it_was_there() -> No
         (Predictions(torch.rand(2, CLASSES), "logits", torch.tensor([0, 96])), "not among the 96 public ones"),
         (Predictions(torch.full((2, CLASSES), torch.nan), "logits", torch.arange(2)), "not finite"),
         (Predictions(torch.zeros(0, CLASSES), "logits", torch.arange(0)), "not among"),
+        (Predictions(torch.rand(2, CLASSES), "logits", torch.tensor([0.0, 1.5])), "an index of float32"),
+        (Predictions(torch.rand(2, CLASSES), "logits", torch.tensor([True, False])), "an index of bool"),
     ],
 )
 def test_a_message_that_cannot_be_learned_from_is_refused_with_the_reason(payload: Predictions, words: str) -> None:
@@ -101,6 +103,15 @@ def test_a_message_that_cannot_be_learned_from_is_refused_with_the_reason(payloa
     assert "round 2, a" in found["a"]
     assert found["b"] == ""
     assert {one.sender: one.refused for one in observe(seen, 1)} == {"a": "", "b": ""}
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32])
+def test_whole_numbers_of_any_size_say_which_examples_are_meant(kind: torch.dtype) -> None:
+    order = torch.randperm(PUBLIC, generator=rng(4))
+    (found,) = observe(transcript([{"a": Predictions(predictions(1).values, "probabilities", order.to(kind))}]), 1)
+    assert found.refused == ""
+    taught = lesson(found, 1, 0, 0.5, "normalised")
+    assert torch.equal(images()[taught.index], images()[order])
 
 
 def test_an_empty_history_is_an_error() -> None:

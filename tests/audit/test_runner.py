@@ -13,7 +13,7 @@ import torch
 from small import SMALL
 
 from fedleak.attacks import ATTACKS
-from fedleak.audit import work
+from fedleak.audit import plan, work
 from fedleak.audit.rows import MAY_DIFFER, Row
 from fedleak.audit.runner import run_audit
 from fedleak.audit.spec import make_spec
@@ -22,6 +22,7 @@ from fedleak.audit.truths import load_truth
 from fedleak.components import configure, parameters
 from fedleak.errors import RefusedError
 from fedleak.files import locked
+from fedleak.metrics import NotAvailable
 from fedleak.transcript import load_transcript
 from fedleak.types import RecoveredCounts, Weights
 
@@ -70,6 +71,22 @@ def test_a_row_is_what_the_contract_says(finished: Path) -> None:
         expected = ("samples",) if row.where["attack"] == "dlm_plus" else None
         assert row.granted == expected if expected else "lr" in row.granted
         assert set(row.baselines) == {"mean_image", "noise", "other_image"}
+
+
+def test_a_metric_whose_weights_were_missing_is_measured_when_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What says "fetch the weights" must not be what the next run finds finished."""
+    spec = make_spec({**SMALL, "metrics": ["psnr", "lpips"]})
+
+    def keys(found: object) -> tuple[set[str], set[str]]:
+        monkeypatch.setattr(plan, "load_lpips", lambda root: found)
+        made = plan.make_plan(spec, Path("nowhere"), "cpu").trials
+        return {one.key for one in made if one.choice is None}, {one.key for one in made if one.choice is not None}
+
+    (utility, without), (same, measured) = keys(NotAvailable("no weights")), keys(object())
+    assert same == utility
+    assert without
+    assert without.isdisjoint(measured)
+    assert keys(NotAvailable("no weights")) == (utility, without)
 
 
 def test_every_artifact_is_there_under_the_hash_of_its_content(finished: Path) -> None:

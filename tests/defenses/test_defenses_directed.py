@@ -163,6 +163,22 @@ def test_clipping_keeps_what_the_gaussian_does_not(b: float) -> None:
     assert float(torch.linalg.vector_norm(whole.flatten(), ord=b)) == pytest.approx(0.01, rel=1e-3)
 
 
+def test_a_sample_decides_for_the_data_set_and_no_example_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Tensor] = []
+
+    def measured(network: Network, parameters: Named, inputs: Tensor, moves: Tensor, order: float) -> Tensor:
+        judged.append(inputs)
+        return moves.abs()
+
+    monkeypatch.setattr("fedleak.defenses.directed.changes_of_gradient", measured)
+    sent = prediction()
+    Directed(gamma=0.01, sample=2).apply(sent, CONTEXT, rng(3))
+    each = Directed(gamma=0.01, scope="example", sample=2).apply(sent, CONTEXT, rng(3))
+    alone = Directed(gamma=0.01, scope="example").apply(sent, CONTEXT, rng(3))
+    assert [len(one) for one in judged] == [2, 5, 5]
+    assert torch.equal(each.values, alone.values)
+
+
 def test_a_sample_decides_alike_where_it_is_everything() -> None:
     sent = prediction()
     full = Directed(gamma=0.01).apply(sent, CONTEXT, rng(3)).values

@@ -116,6 +116,9 @@ def test_exactly_the_fraction_becomes_zero_and_the_rest_stays(sizes: list[int], 
 def test_equal_numbers_are_counted_exactly() -> None:
     out = Sparsify(fraction=0.5).apply(Gradients({"w": torch.ones(10)}), AT_MESSAGE, rng())
     assert int((out.tensors["w"] == 0).sum()) == 5
+    # Three of six: the smallest, and of the five equal ones the first two.
+    mixed = Sparsify(fraction=0.5).apply(Gradients({"w": torch.tensor([2.0, 2, 1, 2, 2, 2])}), AT_MESSAGE, rng())
+    assert mixed.tensors["w"].tolist() == [0.0, 0.0, 0.0, 2.0, 2.0, 2.0]
 
 
 def test_sparsifying_the_update_leaves_pruned_weights_at_the_broadcast() -> None:

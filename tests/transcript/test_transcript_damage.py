@@ -15,9 +15,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fedleak.errors import TranscriptError
 from fedleak.transcript import load_transcript, save_transcript
+from fedleak.transcript.manifest import PayloadEntry, TensorEntry
 from fedleak.types import Message, ModelSpec, PublicSet, Round, Setup, Transcript, Weights
 
 
@@ -90,6 +92,11 @@ BROKEN_MANIFESTS = {
     "unknown field": (at("rounds", 0, "extra", value=1), "extra"),
     "unknown kind": (at("rounds", 0, "broadcast", "kind", value="pickle"), "kind"),
     "gradients as broadcast": (at("rounds", 0, "broadcast", "kind", value="gradients"), "not gradients"),
+    "two tensors of one name": (at("rounds", 0, "broadcast", "tensors", 1, "name", value="w"), "same name"),
+    "two buffers of one name": (
+        lambda m: m["rounds"][0]["broadcast"].update(buffers=m["rounds"][0]["broadcast"]["tensors"][:1] * 2),
+        "same name",
+    ),
     "server sends weights": (
         lambda m: m["rounds"][0].update(server=m["rounds"][0]["received"][0]["payload"]),
         "damaged",
@@ -111,6 +118,31 @@ def test_a_broken_manifest_is_one_clear_error(good: Path, tmp_path: Path, name: 
     edit(folder, change)
     with pytest.raises(TranscriptError, match=message):
         read_all(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scale": None}, "and a scale"),
+        ({"tensors": [("index", "int64", [3]), ("values", "float32", [3, 4])]}, "'values' and 'index'"),
+        ({"tensors": [("values", "float32", [3, 4])]}, "'values' and 'index'"),
+        ({"tensors": [("values", "float32", []), ("index", "int64", [3])]}, "do not fit"),
+        ({"tensors": [("values", "float32", [3, 4]), ("index", "int64", [3, 1])]}, "do not fit"),
+        ({"tensors": [("values", "float32", [2, 4]), ("index", "int64", [3])]}, "do not fit"),
+        ({"tensors": [("values", "float32", [3, 4]), ("index", "float32", [3])]}, "an index of float32"),
+        ({"tensors": [("values", "float32", [3, 4]), ("index", "bool", [3])]}, "an index of bool"),
+    ],
+)
+def test_predictions_that_do_not_say_of_what_are_refused(change: dict[str, Any], words: str) -> None:
+    whole = {"scale": "logits", "tensors": [("values", "float32", [3, 4]), ("index", "int64", [3])]}
+
+    def made(scale: Any, tensors: list[tuple[str, str, list[int]]]) -> PayloadEntry:
+        entries = [TensorEntry(name=n, key=f"p{at}", dtype=d, shape=s) for at, (n, d, s) in enumerate(tensors)]
+        return PayloadEntry(kind="predictions", tensors=entries, scale=scale)
+
+    assert made(**whole).scale == "logits"
+    with pytest.raises(ValidationError, match=words):
+        made(**{**whole, **change})
 
 
 def test_what_is_no_transcript_says_so(tmp_path: Path) -> None:
@@ -139,6 +171,10 @@ def test_a_symlink_out_of_the_folder_is_refused(good: Path, tmp_path: Path) -> N
     (folder / "round-0001.safetensors").symlink_to(moved)
     with pytest.raises(TranscriptError, match="not a plain file"):
         read_all(folder)
+    os.rename(folder / "manifest.json", tmp_path / "elsewhere.json")
+    (folder / "manifest.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(TranscriptError, match=r"no manifest\.json"):
+        load_transcript(folder)
 
 
 def test_a_pickle_in_place_of_a_round_is_never_run(good: Path, tmp_path: Path) -> None:

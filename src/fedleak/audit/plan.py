@@ -17,7 +17,7 @@ from fedleak.audit.spec import Arm, AttackChoice, Point, Spec
 from fedleak.components import resolved
 from fedleak.data import split_manifest
 from fedleak.files import digest
-from fedleak.metrics import default_threshold
+from fedleak.metrics import NotAvailable, default_threshold, load_lpips
 from fedleak.seeding import Seeds
 
 __all__ = ["REVISION", "FederationJob", "Plan", "Trial", "make_plan"]
@@ -102,6 +102,7 @@ def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
     federations: dict[str, FederationJob] = {}
     trials: dict[str, Trial] = {}
     splits: dict[str, Mapping[str, Any]] = {}
+    lacking = _lacking(spec, data_root)
     for seed in spec.seeds:
         for point in spec.points:
             described = resolved(point.data)
@@ -111,7 +112,7 @@ def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
             for arm in point.arms:
                 job = _federation(point, arm, seed, described, splits[split_key], device_kind)
                 federations.setdefault(job.key, job)
-                for trial in _trials(spec, job, device_kind):
+                for trial in _trials(spec, job, device_kind, lacking):
                     trials.setdefault(trial.key, trial)
     return Plan(tuple(federations.values()), tuple(trials.values()))
 
@@ -132,7 +133,13 @@ def _federation(
     return FederationJob(digest(identity)[:24], point, arm, seed, split)
 
 
-def _trials(spec: Spec, job: FederationJob, device_kind: str) -> list[Trial]:
+def _lacking(spec: Spec, data_root: Path) -> dict[str, str]:
+    """What rows are without: a metric whose weights are missing is measured when they have come."""
+    without = "lpips" in spec.metrics and isinstance(load_lpips(data_root), NotAvailable)
+    return {"lacking": "lpips"} if without else {}
+
+
+def _trials(spec: Spec, job: FederationJob, device_kind: str, lacking: Mapping[str, str]) -> list[Trial]:
     point = job.point
     images = getattr(point.protocol, "examples", None) or point.data.per_client or 0
     threshold = spec.threshold if spec.threshold is not None else default_threshold(point.data.name, images)
@@ -146,6 +153,7 @@ def _trials(spec: Spec, job: FederationJob, device_kind: str) -> list[Trial]:
             "attack": None if choice is None else choice.describe(),
             "metrics": [] if choice is None else list(spec.metrics),
             "threshold": threshold,
+            **({} if choice is None else lacking),
         }
         found.append(Trial(digest(identity)[:24], job, choice, spec.metrics, threshold, spec.time_limit))
     return found

@@ -77,7 +77,7 @@ class PayloadEntry(Entry):
     @model_validator(mode="after")
     def consistent(self) -> PayloadEntry:
         names = [t.name for t in self.tensors]
-        if len(set(names)) != len(names):
+        if any(len({one.name for one in listed}) != len(listed) for listed in (self.tensors, self.buffers)):
             raise ValueError("two tensors have the same name")
         if self.kind == "predictions":
             if names != ["values", "index"] or self.scale is None:
@@ -85,6 +85,8 @@ class PayloadEntry(Entry):
             values, index = self.tensors
             if len(index.shape) != 1 or not values.shape or values.shape[0] != index.shape[0]:
                 raise ValueError(f"predictions of shape {values.shape} do not fit an index of shape {index.shape}")
+            if "int" not in index.dtype:
+                raise ValueError(f"an index of {index.dtype} does not say which public examples are meant")
         return self
 
 

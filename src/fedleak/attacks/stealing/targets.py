@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -48,7 +48,9 @@ def observe(seen: Transcript, last: int) -> list[Observed]:
             if reason:
                 refused.setdefault(message.sender, reason)
             if isinstance(message.payload, Predictions):
-                sent.setdefault(message.sender, {})[one.index] = message.payload
+                # Small whole numbers do not index a tensor, and bytes would choose from it like a mask.
+                payload = replace(message.payload, index=message.payload.index.long())
+                sent.setdefault(message.sender, {})[one.index] = payload
     if not sent:
         raise RefusedError(
             f"round={last}: no client sent predictions in rounds 1 to {last}, so there is no history to learn from; "
@@ -74,6 +76,9 @@ def _wrong(setup: Setup, round_: Round, sender: str, payload: object) -> str:
             f"{where}: {rows} predictions for {len(payload.index)} public examples: the length changed, and `index` "
             "does not say which examples are meant; record an index of one number for each prediction"
         )
+    if payload.index.is_floating_point() or payload.index.dtype == torch.bool:
+        kind = str(payload.index.dtype).removeprefix("torch.")
+        return f"{where}: an index of {kind} does not say which public examples are meant; record whole numbers"
     if rows == 0 or int(payload.index.min()) < 0 or int(payload.index.max()) >= public:
         return (
             f"{where}: predictions on examples that are not among the {public} public ones; record the public set "
