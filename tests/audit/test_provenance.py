@@ -58,7 +58,8 @@ def test_rounds_that_a_protocol_does_not_name_are_those_that_were_seen() -> None
 def test_what_the_server_is_told_about_the_data_is_said_to_be_outside_the_proof() -> None:
     protocol = FedAvg(disclose=("samples", "lr", "label_counts", "batch_labels"))
     assert said(protocol, Clip(norm=1.0), Gaussian(sigma=9.0))["guarantee"]["statement"].endswith(
-        "; what the server is assumed to know besides (label_counts, batch_labels) is not covered"
+        "; not covered: what the server is assumed to know besides (how often each client has each label, the labels "
+        "of every batch)"
     )
     assert "besides" not in said(protocol, Gaussian(sigma=9.0))["guarantee"]["statement"], "nothing is proven there"
 

@@ -21,7 +21,12 @@ from fedleak.types import Predictions, Transcript, Weights
 
 __all__ = ["provenance", "versions"]
 
-ABOUT_DATA = ("label_counts", "unique_labels", "batch_labels", "target_labels")
+ABOUT_DATA = {
+    "label_counts": "how often each client has each label",
+    "unique_labels": "how many labels each client has",
+    "batch_labels": "the labels of every batch",
+    "target_labels": "which labels are private",
+}
 """What a protocol can `disclose` that follows from the clients' own data: no noise stands before it."""
 
 
@@ -40,9 +45,9 @@ def provenance(
     plan = _plan(job, transcript)
     guarantee = chain(*job.arm.defenses).guarantee(plan)
     epsilon, statement = guarantee.epsilon, guarantee.statement
-    told = [name for name in ABOUT_DATA if name in getattr(job.point.protocol, "disclose", ())]
+    told = [fact for name, fact in ABOUT_DATA.items() if name in getattr(job.point.protocol, "disclose", ())]
     if guarantee.kind == "dp" and told:
-        statement += f"; what the server is assumed to know besides ({', '.join(told)}) is not covered"
+        statement += f"; not covered: what the server is assumed to know besides ({', '.join(told)})"
     return {
         "versions": versions(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu ({platform.machine()})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,14 +105,13 @@ def _arm(
     where = {key: value for key, value in attacks[0].where.items() if not is_attackers(key)}
     mine = [row for row in accuracies if agrees(row.where, where)]
     known = [provenance(row) for row in [*mine, *(row for found in attacks for row in found.rows[:1])]]
-    statements = [text for found in known if (text := _statement(found))]
     by_round = [found["utility_by_round"] for found in known if found.get("utility_by_round")]
     return Arm(
         where=where,
         attacks=attacks,
         utility=mean_of(mine, "utility"),
         cost=_cost(where, mine, accuracies) if is_defended(where) else None,
-        guarantee=statements[0] if statements else "",
+        guarantee=_statement(max(known, key=_weakness, default={})),
         learned=tuple(float(value) for value in by_round[0]) if by_round else (),
         rounds=max((int(found["rounds"]) for found in known if "rounds" in found), default=0),
         members=max((_members(found) for found in known), default=0),
@@ -141,6 +141,15 @@ def _members(known: Mapping[str, Any]) -> int:
     parameters = split.get("parameters") if isinstance(split, Mapping) else None
     count = parameters.get("clients") if isinstance(parameters, Mapping) else None
     return count if isinstance(count, int) else 0
+
+
+def _weakness(known: Mapping[str, Any]) -> float:
+    """Seeds can differ in what is proven (a message is longer where more images are public): the least of it holds."""
+    found = known.get("guarantee")
+    if not found:
+        return -math.inf
+    epsilon = found.get("epsilon") if isinstance(found, Mapping) else None
+    return math.inf if epsilon is None else float(epsilon)
 
 
 def _statement(known: Mapping[str, Any]) -> str:
