@@ -157,6 +157,10 @@ def reproduce(
     scale: Annotated[str, typer.Option(help="smoke or full; `fedleak list tables` says which have others.")] = "smoke",
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
     panel: Annotated[list[str] | None, typer.Option(help="Only this part of the table; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only what has this value: method=prior, E=10 or E=[1,5]. May be repeated; all must hold."),
+    ] = None,
     changes: Set = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/reproduce/PAPER-TABLE-SCALE.")] = None,
@@ -176,6 +180,7 @@ def reproduce(
             scale=scale,
             seeds=seeds,
             panels=panel or [],
+            only=only or [],
             changes=changes or [],
             data=data,
             out=out,

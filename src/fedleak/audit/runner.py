@@ -8,8 +8,9 @@ the same bits, whatever the number of jobs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedleak.audit.device import is_here
 from fedleak.audit.display import Display
@@ -34,8 +35,13 @@ def run_audit(
     jobs: int | None = None,
     executor: str = "local",
     display: Display | None = None,
+    only: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> list[Row]:
-    """Run what is missing of a specification in a run folder and return all its rows, in the specification's order."""
+    """Run what is missing of a specification in a run folder and return all its rows, in the specification's order.
+
+    `only` keeps to the trials whose `where` it accepts. The trials themselves are the same: what was finished before is
+    among the rows, and what is left can be done another day.
+    """
     display = display or Display.silent()
     check_executor(executor)
     out, data_root = out.resolve(), data_root.resolve()  # a worker may stand in another folder
@@ -45,7 +51,8 @@ def run_audit(
         replace_file(out / "spec.toml", spec.text.encode())
         found = {trial.key: rows for trial in plan.trials if (rows := folder.finished(trial.key)) is not None}
         _write(folder, plan, found)
-        missing = [trial for trial in plan.trials if trial.key not in found]
+        wanted = [trial for trial in plan.trials if only is None or only(trial.where())]
+        missing = [trial for trial in wanted if trial.key not in found]
         needed = {trial.federation.key for trial in missing}
         federations = [
             job
@@ -53,7 +60,7 @@ def run_audit(
             if job.key in needed and not (folder.transcript(job.key).is_dir() and folder.truth(job.key).is_dir())
         ]
         with workers(executor if missing else "local", jobs, device) as crew:
-            display.plan(len(plan.trials), len(missing), len(federations), crew.jobs)
+            display.plan(len(wanted), len(missing), len(federations), crew.jobs)
             # Measuring what nobody reads would be work for nothing, and a cluster's GPU may not be here.
             if missing and not display.quiet and is_here(device):
                 display.note(estimate(federations, missing, data_root, device, crew.jobs))

@@ -19,7 +19,17 @@ from fedleak.commands.output import print_json, say, warn
 from fedleak.data import data_root
 from fedleak.errors import DataError
 from fedleak.report import build_report
-from fedleak.reproduction import Cell, Evidence, Table, cells, compared, draw_figures, load_table, loss_factors
+from fedleak.reproduction import (
+    Cell,
+    Evidence,
+    Selection,
+    Table,
+    cells,
+    compared,
+    draw_figures,
+    load_table,
+    loss_factors,
+)
 
 __all__ = ["reproduce_command"]
 
@@ -30,6 +40,7 @@ def reproduce_command(
     scale: str,
     seeds: int | None,
     panels: Sequence[str],
+    only: Sequence[str],
     changes: Sequence[str],
     data: str | None,
     out: Path | None,
@@ -43,6 +54,7 @@ def reproduce_command(
         return list_command("tables", as_json=as_json)
     table = load_table(name)
     parts = table.parts(scale, panels)
+    selection = Selection(table, only)
     out = out or Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
     rows: list[Row] = []
     folders: list[Path] = []
@@ -64,8 +76,9 @@ def reproduce_command(
         if panel:
             display.note(f"{name}, panel {panel}")
         folder = out / panel if panel else out
+        here = partial(run, out=folder, only=selection.of(panel))
         try:
-            spec, found_rows = _run(wanted, instead, assignments, partial(run, out=folder), display)
+            spec, found_rows = _run(wanted, instead, assignments, here, display)
         except DataError as problem:
             # A panel whose data set is not there is left out and listed; the others run.
             if len(parts) == 1:
@@ -73,11 +86,14 @@ def reproduce_command(
             absent.append({"where": table.renamed({"panel": panel}), "reason": " ".join(str(problem).split())})
             display.note(str(problem))
             continue
+        if not found_rows and only:
+            continue
         folders.append(folder)
         factors.update(loss_factors(spec))
         # In memory only: a row on disk knows nothing of the table it is for.
         rows += [replace(row, where={**row.where, "panel": panel}) if panel else row for row in found_rows]
         build_report(folders[-1])
+    selection.check()
     if not folders:
         raise DataError(f"{name}: no panel has its data ({'; '.join(entry['reason'] for entry in absent)})")
     evidence = Evidence(folders, factors)

@@ -4,6 +4,7 @@ from fedleak.reproduction.cells import Cell, cells
 from fedleak.reproduction.comparisons import compared
 from fedleak.reproduction.evidence import Evidence, loss_factors
 from fedleak.reproduction.figures import draw_figures
+from fedleak.reproduction.selection import Selection
 from fedleak.reproduction.table import Figure, Published, Table, load_table, table_names
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Evidence",
     "Figure",
     "Published",
+    "Selection",
     "Table",
     "cells",
     "compared",
