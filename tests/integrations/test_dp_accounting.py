@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from fedleak.defenses import Gaussian, Plan
@@ -9,6 +11,14 @@ from fedleak.defenses.accounting import gaussian_epsilon
 
 dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install 'fedleak[dp]'")
 pld = pytest.importorskip("dp_accounting.pld", reason="dp-accounting is not installed: pip install 'fedleak[dp]'")
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+@pytest.mark.parametrize("rounds", [1, 30])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0, 100.0])
+def test_gaussian_epsilons(sigma: float, rounds: int, delta: float) -> None:
+    theirs = dp.get_epsilon_gaussian(sigma / math.sqrt(rounds), delta)
+    assert gaussian_epsilon(sigma, 1.0, delta, rounds) == pytest.approx(theirs, rel=1e-6, abs=1e-9)
 
 
 def test_the_defense_proves_what_dp_accounting_computes() -> None:
