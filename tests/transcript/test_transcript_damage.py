@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -194,7 +194,7 @@ def test_a_pickle_in_place_of_a_round_is_never_run(good: Path, tmp_path: Path) -
     assert not mark.exists()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_any_damaged_byte_or_cut_is_noticed(
     good: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -212,7 +212,7 @@ def test_any_damaged_byte_or_cut_is_noticed(
         read_all(folder)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_a_damaged_manifest_never_ends_in_another_kind_of_error(
     good: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

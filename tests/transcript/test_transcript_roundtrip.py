@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -79,7 +79,7 @@ payloads = st.one_of(st.builds(Gradients, named), weights, predictions)
 messages = st.lists(st.tuples(names, payloads), max_size=3, unique_by=lambda pair: pair[0])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None)
 @given(
     contents=st.lists(st.tuples(st.one_of(st.none(), weights), messages, st.one_of(st.none(), predictions)), max_size=3)
 )
