@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedleak.errors import TranscriptError
+from fedleak.files import disk_is_full
 from fedleak.transcript import TranscriptWriter, load_transcript, save_transcript
 from fedleak.types import (
     Gradients,
@@ -192,3 +194,24 @@ def test_a_round_that_was_recorded_before_does_not_touch_the_record(tmp_path: Pa
     writer.append(of(3, 3.0))
     sent = [one.received[0].payload for one in load_transcript(tmp_path / "t").rounds]
     assert [payload.tensors["w"].tolist() for payload in sent] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]  # type: ignore[union-attr]
+
+
+def test_a_round_that_finds_no_room_is_the_systems_error_and_the_record_goes_on(tmp_path: Path) -> None:
+    """What catches a full disk catches an OSError; the library that writes the tensors has an error of its own."""
+
+    def of(index: int, size: int) -> Round:
+        return Round(index, None, (Message("a", Gradients({"w": torch.zeros(size)})),))
+
+    writer = TranscriptWriter(tmp_path / "t", SETUP)
+    writer.append(of(1, 2))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            writer.append(of(2, 2**20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert disk_is_full(caught.value)
+    assert not list((tmp_path / "t").glob(".*")), "nothing half written is left"
+    writer.append(of(2, 2))
+    assert [one.index for one in load_transcript(tmp_path / "t").rounds] == [1, 2]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -68,7 +70,7 @@ class _Shelf:
         """One safetensors file by atomic rename, and what the manifest says of it."""
         path, temporary = folder / name, folder / f".{name}.{os.getpid()}.tmp"
         try:
-            save_file(self.tensors, temporary)
+            _save(self.tensors, temporary)
             content_hash = hashlib.sha256()
             with temporary.open("rb") as file:
                 while part := file.read(1 << 22):
@@ -80,6 +82,18 @@ class _Shelf:
         finally:
             temporary.unlink(missing_ok=True)
         return {"file": name, "bytes": size, "sha256": content_hash.hexdigest()}
+
+
+def _save(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """OSError where the system cannot store them: safetensors has one error for everything, and the system's own number
+    stands only in its words."""
+    try:
+        save_file(dict(tensors), file)
+    except SafetensorError as problem:
+        number = re.search(r"os error (\d+)", str(problem))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file.parent)) from problem
 
 
 class TranscriptWriter:

@@ -143,8 +143,8 @@ class Recorder:
         start = time.monotonic()
         try:
             problems = work()
-        except (FedleakError, OSError, ValueError, TypeError) as problem:
-            problems = [f"nothing was recorded: {problem}"]
+        except Exception as problem:  # not ours alone: a strategy's messages, a writer's disk
+            problems = [f"nothing was recorded: {_why(problem)}"]
         if problems:
             self._say(f"round {index}: {'; '.join(problems)}")
         self.seconds += time.monotonic() - start
@@ -194,8 +194,8 @@ class Recorder:
                 if message.sender in messages:
                     raise RefusedError("replied twice; the first reply counts")
                 messages[message.sender] = message
-            except (FedleakError, ValueError, TypeError) as problem:
-                problems.append(f"node {reply.metadata.src_node_id} left out: {problem}")
+            except Exception as problem:  # `sender` and `quantisation` are the user's: they may raise anything
+                problems.append(f"node {reply.metadata.src_node_id} left out: {_why(problem)}")
         silent = len(self._told) - len(replies)
         if silent > 0:
             problems.append(f"{silent} of {len(self._told)} clients did not reply")
@@ -248,6 +248,11 @@ class Recorder:
             normalisation=self.normalisation,
             disclosed=dict(self.disclosed),
         )
+
+
+def _why(problem: Exception) -> str:
+    """In words: a KeyError alone says nothing but the key."""
+    return str(problem) if isinstance(problem, FedleakError | OSError) else f"{type(problem).__name__}: {problem}"
 
 
 def _arrays(message: Any) -> Any:
