@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ from fedleak.audit.store import RunFolder
 from fedleak.audit.truths import load_truth, save_truth
 from fedleak.data import load
 from fedleak.defenses import chain
-from fedleak.errors import FedleakError
+from fedleak.errors import DataError, FedleakError, TranscriptError
 from fedleak.federation import Problem
 from fedleak.files import disk_is_full, keeping_in, replace_folder
 from fedleak.learning.memory import ran_out_of_memory
@@ -40,6 +41,7 @@ from fedleak.transcript import load_transcript, save_transcript
 from fedleak.types import (
     Finding,
     Progress,
+    PublicSet,
     Recording,
     RecoveredClasses,
     RecoveredCounts,
@@ -128,6 +130,8 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
                 rows = _attack_rows(trial, folder, data_root, device, within(trial.time_limit, progress))
     except TimedOutError as problem:
         rows = [without_result(trial, "timed_out", str(problem))]
+    except TranscriptError as problem:
+        rows = [without_result(trial, "failed", _unreadable(problem, trial, folder))]
     except FedleakError as problem:
         rows = [without_result(trial, "refused", str(problem))]
     except Exception as problem:
@@ -147,6 +151,20 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
     if all(row.status in ("ok", "diverged", "refused") for row in rows):
         folder.finish(trial.key, rows)  # what failed is tried again by the next run
     return rows
+
+
+def _truth(trial: Trial, folder: RunFolder, public: PublicSet | None = None) -> Truth:
+    """Damaged, it is no more the trial's doing than a damaged transcript is: both are one kind of error."""
+    try:
+        return load_truth(folder.truth(trial.federation.key), public)
+    except DataError as problem:
+        raise TranscriptError(str(problem)) from None
+
+
+def _unreadable(problem: TranscriptError, trial: Trial, folder: RunFolder) -> str:
+    """What of a federation's record is damaged, by its place in the run folder, and the way out."""
+    said, key = str(problem).replace(f"{folder.path}{os.sep}", ""), trial.federation.key
+    return f"{said}; delete transcripts/{key} and truths/{key} of this run and run again"
 
 
 def attack_transcript(
@@ -172,7 +190,7 @@ def _attack_rows(trial: Trial, folder: RunFolder, data_root: Path, device: str, 
         transcript = transcript.with_model(job.point.model.factory)
     with keeping_in(folder.kept):
         finding, granted = attack_transcript(choice.attack, choice.name, transcript, job.seed, device, progress)
-    truth = load_truth(folder.truth(job.key), transcript.setup.public)
+    truth = _truth(trial, folder, transcript.setup.public)
     source = folder.put_json(provenance(job, transcript, device, finding.notes))
     base = Row(
         trial=trial.key,
@@ -250,7 +268,7 @@ def _count(victim: Judged) -> int:
 
 def _utility_rows(trial: Trial, folder: RunFolder, device: str) -> list[Row]:
     """Test accuracy of the federation's final model, one number per test example, and how sure its models are."""
-    truth = load_truth(folder.truth(trial.federation.key))
+    truth = _truth(trial, folder)
     transcript = load_transcript(folder.transcript(trial.federation.key))
     source = provenance(
         trial.federation,
