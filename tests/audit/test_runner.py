@@ -20,9 +20,12 @@ from fedleak.audit.spec import make_spec
 from fedleak.audit.store import RunFolder
 from fedleak.audit.truths import load_truth
 from fedleak.components import configure, parameters
+from fedleak.data import DataSpec, PublicSpec
 from fedleak.errors import RefusedError
 from fedleak.files import locked
 from fedleak.metrics import NotAvailable
+from fedleak.models.logit_papers import AdaMSACNN
+from fedleak.models.small import CNN
 from fedleak.transcript import load_transcript
 from fedleak.types import RecoveredCounts, Weights
 
@@ -87,6 +90,31 @@ def test_a_metric_whose_weights_were_missing_is_measured_when_they_are_there(mon
     assert without
     assert without.isdisjoint(measured)
     assert keys(NotAvailable("no weights")) == (utility, without)
+
+
+@pytest.mark.parametrize(
+    ("part", "federations", "attacks"),
+    [(DataSpec, True, True), (PublicSpec, True, True), (AdaMSACNN, False, True), (CNN, True, True)],
+)
+def test_what_is_computed_otherwise_since_a_revision_is_not_found_finished(
+    monkeypatch: pytest.MonkeyPatch, part: type, federations: bool, attacks: bool
+) -> None:
+    """Of data, and of models that only a table of the protocol or of an attack names."""
+    tables = {
+        "data": {"name": "orl", "size": 8, "clients": 2, "test_fraction": 0.2, "public": {"targets": 4}},
+        "model": {"name": "mlp", "hidden": 4},
+        "protocol": {"name": "fedmd", "rounds": 1, "client_models": [{"name": "cnn"}]},
+        "attacks": [{"name": "msa", "network": {"name": "adamsa_cnn", "widths": [2, 2]}}],
+    }
+
+    def keys() -> tuple[set[str], set[str]]:
+        made = plan.make_plan(make_spec(tables), Path("nowhere"), "cpu")
+        return {job.key for job in made.federations}, {one.key for one in made.trials if one.choice is not None}
+
+    before = keys()
+    monkeypatch.setattr(part, "revision", 2)
+    after = keys()
+    assert [one.isdisjoint(other) for one, other in zip(before, after, strict=True)] == [federations, attacks]
 
 
 def test_every_artifact_is_there_under_the_hash_of_its_content(finished: Path) -> None:

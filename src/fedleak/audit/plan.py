@@ -97,6 +97,17 @@ def _model_identity(point: Point) -> dict[str, Any]:
     return {"name": point.model.name, "source": source, "module": repr(factory())}
 
 
+def _raised(*described: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
+    """Revisions above the first of what has no place of its own in a hash: of data, and of models that the tables of a
+    protocol or an attack name. Nothing while there are none, so that what was stored before is found."""
+    tables = [one.get(key) for one in described for key in ("server_model", "network")]
+    tables += [table for one in described for table in one.get("client_models") or ()]
+    names = [str(table.get("name")) for table in tables if isinstance(table, Mapping)]
+    every = {**{name: registry("models").get(name) for name in names}, **parts}
+    above = {name: part.revision for name, part in every.items() if getattr(part, "revision", 1) > 1}
+    return {"raised": above} if above else {}
+
+
 def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
     """All federations and trials of a specification, in the order of the specification."""
     federations: dict[str, FederationJob] = {}
@@ -129,6 +140,12 @@ def _federation(
         "model": _model_identity(point),
         "protocol": {"name": point.protocol_name, "revision": point.protocol.revision, **resolved(point.protocol)},
         "defenses": arm.describe(),
+        **_raised(
+            resolved(point.protocol),
+            data=point.data,
+            public=point.data.public,
+            source=registry("datasets")[point.data.name],
+        ),
     }
     return FederationJob(digest(identity)[:24], point, arm, seed, split)
 
@@ -151,6 +168,7 @@ def _trials(spec: Spec, job: FederationJob, device_kind: str, lacking: Mapping[s
             "federation": job.key,
             "where": job.where() if choice is None else {**choice.own(job.where()), **choice.extra},
             "attack": None if choice is None else choice.describe(),
+            **({} if choice is None else _raised(choice.describe())),
             "metrics": [] if choice is None else list(spec.metrics),
             "threshold": threshold,
             **({} if choice is None else lacking),
