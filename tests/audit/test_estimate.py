@@ -36,9 +36,9 @@ class Measured:
         self.clock += self._seconds * trial.choice.attack.steps
 
 
-def said(tables: dict[str, Any] = SMALL, jobs: int = 1) -> str:
-    plan = make_plan(make_spec(tables), NOWHERE, "cpu")
-    return estimate(plan.federations, plan.trials, NOWHERE, "cpu", jobs)
+def said(tables: dict[str, Any] = SMALL, jobs: int = 1, device: str = "cpu") -> str:
+    plan = make_plan(make_spec(tables), NOWHERE, device)
+    return estimate(plan.federations, plan.trials, NOWHERE, device, jobs)
 
 
 def test_every_kind_is_measured_once_and_scaled_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +54,14 @@ def test_where_measuring_takes_long_one_attack_stands_for_the_others(monkeypatch
     # A single unit of each sort of work: the second kind of attack is taken to be like the first.
     assert said() == "about 14 min, at most 14 min; not every kind of work was measured"
     assert measured.attacks == [("dlm_plus", 1)]
+
+
+def test_a_gpus_memory_is_given_back_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    Measured(monkeypatch, 0.5)
+    given_back: list[str] = []
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: given_back.append("all"))
+    assert said(device="cpu") == said(device="cuda")
+    assert given_back == ["all"]
 
 
 def test_a_real_run_is_measured() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from fedleak.audit.plan import FederationJob, Trial
 from fedleak.audit.work import run_federation, run_trial
 from fedleak.components import configure, resolved
@@ -70,6 +72,8 @@ def estimate(
             most += step * steps * starts
             # Measured: a start that converges or stagnates ends after three times its patience or so.
             about += step * (min(steps, 3 * patience) * min(starts, 2) if patience else steps * starts)
+    if device != "cpu":
+        torch.cuda.empty_cache()  # what measuring took of a GPU is for the workers to have
     guessed = "; not every kind of work was measured" if probe.guessed else ""
     return f"about {_duration(about / jobs)}, at most {_duration(most / jobs)}{guessed}"
 
