@@ -119,13 +119,32 @@ def test_in_one_round_literal_weights_only_halve_the_loss() -> None:
     assert literal.objective == pytest.approx(plain.objective, rel=1e-3)
 
 
-def test_a_victim_does_not_depend_on_who_else_is_attacked() -> None:
-    seen = steady(rounds=2, clients=3)
-    everyone = stolen(MSA(**QUICK), seen)
-    assert equal(everyone.victims[0], stolen(MSA(victims=1, **QUICK), seen).victims[0])
-    assert len(stolen(MSA(victims=2, **QUICK), seen).victims) == 2
-    apart = stolen(MSA(chunk=1, **QUICK), seen)
+DROPPING: dict[str, Any] = {"name": "adamsa_cnn", "widths": [4, 4], "dropout": 0.5}
+
+
+@pytest.mark.parametrize("network", [IMITATION, DROPPING])
+def test_a_victim_does_not_depend_on_who_else_is_attacked(network: dict[str, Any]) -> None:
+    seen, quick = steady(rounds=2, clients=3), {**QUICK, "network": network}
+    everyone = stolen(MSA(**quick), seen)
+    assert equal(everyone.victims[0], stolen(MSA(victims=1, **quick), seen).victims[0])
+    assert len(stolen(MSA(victims=2, **quick), seen).victims) == 2
+    apart = stolen(MSA(chunk=1, **quick), seen)
     assert all(equal(a, b) for a, b in zip(everyone.victims, apart.victims, strict=True))
+
+
+def test_what_an_imitation_drops_is_drawn_anew_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Tensor] = []
+    plain = nn.Dropout.forward
+
+    def look(layer: nn.Dropout, inputs: Tensor) -> Tensor:
+        if layer.training:
+            drawn.append(torch.get_rng_state())
+        return plain(layer, inputs)
+
+    monkeypatch.setattr(nn.Dropout, "forward", look)
+    stolen(MSA(**{**QUICK, "network": DROPPING}), steady(rounds=2, clients=2))
+    first = drawn[:: len(drawn) // 4]  # of two victims in two rounds each
+    assert len({tuple(state.tolist()) for state in first}) == 4
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:

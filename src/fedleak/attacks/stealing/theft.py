@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from fedleak.attacks.stealing.settings import StealingSettings
 from fedleak.attacks.stealing.targets import Importance, Lesson, Observed, lesson, observe
@@ -53,7 +54,7 @@ def steal(
     last = seen.round(settings.round).index
     observed = observe(seen, last)[: settings.victims]
     spec = settings.model(seen.setup)
-    _check(seen.setup, spec)
+    module = _checked(seen.setup, spec)
     seeds = Seeds(int(torch.randint(0, 2**62, (1,), generator=rng)))
     usable: list[Observed] = []
     lessons: dict[str, dict[int, Lesson]] = {}
@@ -71,7 +72,9 @@ def steal(
     found: dict[str, StolenModel] = {}
     objectives: dict[str, dict[int, float]] = {}
     notes: dict[str, object] = {"network": spec.name, "rounds": last, "victims": len(usable)}
-    chunks = [usable[at : at + settings.chunk] for at in range(0, len(usable), settings.chunk)]
+    # What networks drop is drawn for all of a stack in turn: a copy must not depend on those that are made beside it.
+    together = 1 if _drops(module) else settings.chunk
+    chunks = [usable[at : at + together] for at in range(0, len(usable), together)]
     for number, chunk in enumerate(chunks):
         stack_notes, made = _imitate(
             seen.setup,
@@ -99,7 +102,12 @@ def _nobody(refused: dict[str, str]) -> str:
     return f"{first}{others}"
 
 
-def _check(setup: Setup, spec: ModelSpec) -> None:
+def _drops(module: nn.Module) -> bool:
+    return any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in module.modules())
+
+
+def _checked(setup: Setup, spec: ModelSpec) -> nn.Module:
+    """A network of this kind, if it says as much about an image as the clients do."""
     if setup.public is None:
         raise RefusedError("public=None: the transcript holds no public set, and predictions mean nothing without it")
     module = build_model(spec, setup.input_shape, setup.classes).eval()
@@ -110,6 +118,7 @@ def _check(setup: Setup, spec: ModelSpec) -> None:
             f"network={spec.name!r}: gives {tuple(outputs.shape)[1:]} numbers for an image, but clients predict "
             f"{setup.classes} classes; choose an imitation with {setup.classes} outputs"
         )
+    return module
 
 
 def _imitate(
@@ -121,7 +130,7 @@ def _imitate(
     progress: Progress,
 ) -> tuple[dict[str, str], list[_Imitation]]:
     """The best imitation of each of these victims, trained as one stack."""
-    assert setup.public is not None  # _check
+    assert setup.public is not None  # _checked
     starts = settings.restarts + 1
     made = [_Imitation(own.under("start", start)) for own in seeds for start in range(starts)]
     of = [own for own in lessons for _ in range(starts)]
@@ -142,7 +151,7 @@ def _imitate(
                 list(_batches(len(taught.index), settings, one.seeds.generator("order", now))) if learns else []
             )
         shared = inputs[0] if all(one is public for one in inputs) else inputs
-        stack.fit(cross_entropy, shared, [targets], order)
+        stack.fit(cross_entropy, shared, [targets], order, rng=seeds[0].generator("modules", now))
         for k, (one, own) in enumerate(zip(made, of, strict=True)):
             if now in own and not one.diverged:
                 _note(one, stack, k, now, inputs[k], targets[k], settings)
