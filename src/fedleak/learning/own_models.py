@@ -16,12 +16,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedleak.errors import RefusedError
 from fedleak.types import Gradients, Message, Named, Payload, Round, Transcript, Weights
 
-__all__ = ["BatchNorm", "attackable", "prepare"]
+__all__ = ["BatchNorm", "attackable", "prepare", "without_dropout"]
 
 BatchNorm = Literal["batch", "running"]
 
@@ -48,6 +48,15 @@ def attackable(model: Callable[[], nn.Module], *, batchnorm: BatchNorm = "batch"
         return module
 
     return made
+
+
+def without_dropout(module: nn.Module) -> nn.Module:
+    """The module itself, in which nothing is dropped any more, by layers or by `F.dropout(..., self.training)`.
+    Normalisations stay in the mode that they are in."""
+    for part in module.modules():
+        if not isinstance(part, _NormBase):
+            part.training = False
+    return module
 
 
 def prepare(transcript: Transcript, model: Callable[[], nn.Module], *, batchnorm: BatchNorm = "batch") -> Transcript:

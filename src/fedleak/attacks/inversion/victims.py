@@ -16,6 +16,7 @@ from fedleak.attacks.inversion.labels import RULES
 from fedleak.attacks.knowledge import known
 from fedleak.errors import RefusedError
 from fedleak.learning.functional import Network
+from fedleak.learning.own_models import without_dropout
 from fedleak.learning.updates import apparent_gradient
 from fedleak.models import build_model
 from fedleak.types import Gradients, Message, Round, Setup, Transcript, Weights
@@ -64,9 +65,10 @@ def attacked_round(seen: Transcript, first: int, until: int | None) -> Round:
 
 
 def network_of(setup: Setup, broadcast: Weights) -> Network:
-    """The network on the broadcast weights' device, or RefusedError where those are not its parameters."""
+    """The network on the broadcast weights' device, or RefusedError where those are not its parameters. What a client
+    dropped nobody knows: the network drops nothing, or every look at it would give another answer."""
     device = next(iter(broadcast.tensors.values())).device
-    module = build_model(setup.model, setup.input_shape, setup.classes).to(device)
+    module = without_dropout(build_model(setup.model, setup.input_shape, setup.classes)).to(device)
     shapes = {name: value.shape for name, value in module.named_parameters()}
     if shapes != {name: value.shape for name, value in broadcast.tensors.items()}:
         raise RefusedError(
