@@ -144,28 +144,36 @@ class Round:
 
 @dataclass(frozen=True)
 class Transcript:
-    """Everything the server saw. `rounds` may be lazy: a round is read from disk when it is asked for."""
+    """Everything the server saw. `rounds` may be lazy: a round is read from disk when it is asked for. Their indices
+    rise; one that could not be recorded is missing."""
 
     setup: Setup
     rounds: Sequence[Round]
 
     def round(self, index: int) -> Round:
-        """The round with this index, counted from 1; negative counts from the end."""
+        """The round with this index; negative counts from the end of what there is."""
         return self.rounds[self.place(index)]
+
+    def indices(self) -> Sequence[int]:
+        """Which rounds there are; none is read from disk for it."""
+        return _indices(self.rounds)
 
     def place(self, index: int) -> int:
         """Where that round stands among `rounds`; nothing is read."""
         from fedleak.errors import RefusedError
 
-        count = len(self.rounds)
-        if count == 0:
+        known = self.indices()
+        if not known:
             raise RefusedError(
                 f"round={index}: the transcript holds no rounds: an empty history; record at least one round"
             )
-        position = index - 1 if index > 0 else count + index
-        if index == 0 or not 0 <= position < count:
-            raise RefusedError(f"round={index}: the transcript holds rounds 1 to {count}; ask for one of these")
-        return position
+        if index < 0 and len(known) + index >= 0:
+            return len(known) + index
+        if index in known:
+            return known.index(index)
+        whole = len(known) == known[-1] - known[0] + 1
+        held = f"{known[0]} to {known[-1]}" if whole else ", ".join(map(str, known))
+        raise RefusedError(f"round={index}: the transcript holds rounds {held}; ask for one of these")
 
     def with_model(self, factory: Callable[[], nn.Module]) -> Transcript:
         """The same transcript with a live constructor for its model."""
@@ -187,11 +195,17 @@ class Transcript:
         return replace(self, rounds=_Mapped(self.rounds, change))
 
 
+def _indices(rounds: Sequence[Round]) -> Sequence[int]:
+    known: Sequence[int] | None = getattr(rounds, "indices", None)  # of a lazy sequence
+    return [one.index for one in rounds] if known is None else known
+
+
 class _Mapped(Sequence[Round]):
     """A lazy sequence of rounds seen through a function."""
 
     def __init__(self, rounds: Sequence[Round], change: Callable[[Round], Round]) -> None:
         self._rounds, self._change = rounds, change
+        self.indices: Sequence[int] = _indices(rounds)
 
     def __len__(self) -> int:
         return len(self._rounds)

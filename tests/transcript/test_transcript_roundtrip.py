@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedleak.errors import TranscriptError
+from fedleak.errors import RefusedError, TranscriptError
 from fedleak.files import disk_is_full
 from fedleak.transcript import TranscriptWriter, load_transcript, save_transcript
 from fedleak.types import (
@@ -215,3 +215,18 @@ def test_a_round_that_finds_no_room_is_the_systems_error_and_the_record_goes_on(
     assert not list((tmp_path / "t").glob(".*")), "nothing half written is left"
     writer.append(of(2, 2))
     assert [one.index for one in load_transcript(tmp_path / "t").rounds] == [1, 2]
+
+
+def test_a_round_is_asked_for_by_its_index_also_where_one_before_it_was_lost(tmp_path: Path) -> None:
+    sent = Message("a", Gradients({"w": torch.zeros(2)}))
+    kept = Transcript(SETUP, tuple(Round(index, None, (sent,)) for index in (2, 3, 5)))
+    save_transcript(kept, tmp_path / "t")
+    stored = load_transcript(tmp_path / "t")
+    for transcript in (kept, stored, stored.granting(frozenset()), kept.mapped(lambda round_: round_)):
+        assert [transcript.round(index).index for index in (2, 3, 5, -1, -3)] == [2, 3, 5, 5, 2]
+        for index in (0, 1, 4, 6, -4):
+            with pytest.raises(RefusedError, match=f"round={index}: the transcript holds rounds 2, 3, 5; ask for one"):
+                transcript.round(index)
+    for file in (tmp_path / "t").glob("round-*"):
+        file.unlink()
+    assert load_transcript(tmp_path / "t").granting(frozenset()).place(5) == 2, "nothing is read to find a round"

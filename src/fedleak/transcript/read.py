@@ -55,6 +55,7 @@ class _StoredRounds(Sequence[Round]):
 
     def __init__(self, folder: Path, entries: Sequence[RoundEntry]) -> None:
         self._folder, self._entries = folder, entries
+        self.indices = [entry.index for entry in entries]
         self._last: tuple[int, Round] | None = None
 
     def __len__(self) -> int:
