@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.stealing_parts import CLASSES, PUBLIC, images, predictions, rng, transcript
+from attacks.stealing_parts import CLASSES, IMITATION, PUBLIC, images, predictions, rng, transcript
+from fedleak.attacks.stealing.msa import MSA
 from fedleak.attacks.stealing.targets import Observed, importance, lesson, observe
 from fedleak.errors import RefusedError
 from fedleak.types import Predictions
@@ -103,6 +106,19 @@ def test_a_message_that_cannot_be_learned_from_is_refused_with_the_reason(payloa
     assert "round 2, a" in found["a"]
     assert found["b"] == ""
     assert {one.sender: one.refused for one in observe(seen, 1)} == {"a": "", "b": ""}
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("scale", ["probabilities", "logits"])
+def test_labels_alone_are_learned_from_in_whatever_numbers_they_are_recorded(scale: Any, kind: torch.dtype) -> None:
+    sure = torch.nn.functional.one_hot(predictions(0).values.argmax(dim=-1), CLASSES)
+    sent = Predictions(sure.to(kind), scale, torch.arange(PUBLIC))
+    plain = Predictions(sure.float(), scale, torch.arange(PUBLIC))
+    found, expected = (
+        MSA(network=IMITATION, epochs=1)(transcript([{"a": one}] * 2), rng=rng()).victims[0] for one in (sent, plain)
+    )
+    assert found.status == "ok", found.reason
+    assert found.objective == expected.objective
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32])

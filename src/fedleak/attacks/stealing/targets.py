@@ -48,8 +48,10 @@ def observe(seen: Transcript, last: int) -> list[Observed]:
             if reason:
                 refused.setdefault(message.sender, reason)
             if isinstance(message.payload, Predictions):
-                # Small whole numbers do not index a tensor, and bytes would choose from it like a mask.
-                payload = replace(message.payload, index=message.payload.index.long())
+                # Whole numbers (labels alone) have no softmax, half precision no 1e-12. Small whole numbers do not
+                # index a tensor, and bytes would choose from it like a mask.
+                payload = message.payload
+                payload = replace(payload, values=payload.values.float(), index=payload.index.long())
                 sent.setdefault(message.sender, {})[one.index] = payload
     if not sent:
         raise RefusedError(
