@@ -264,6 +264,11 @@ def test_without_a_public_set_it_is_refused() -> None:
         stolen(MSA(**QUICK), without_public(transcript([{"a": predictions(0)}])))
 
 
+def test_public_pictures_that_are_not_numbers_are_refused_and_not_called_divergence() -> None:
+    with pytest.raises(RefusedError, match="public set: its pictures hold numbers that are not finite"):
+        stolen(MSA(**QUICK), transcript([{"a": predictions(0)}], images() * float("nan")))
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -254,3 +254,16 @@ def test_predictions_that_change_length_between_rounds_are_an_error_for_an_attac
     assert answer.code == 2
     assert "rounds 1 and 2 hold predictions on different public examples (6 and 4)" in answer.err
     assert "use T0 = 0 (msa)" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--input-shape", "3,9,9"), "input_shape=(3, 9, 9): the public pictures are (1, 8, 8); leave --input-shape"),
+        (("--set", 'network={name="adamsa_cnn",widths=[2,2,2,2]}'), "pictures of 8x8 are too small for it"),
+    ],
+)
+def test_a_copy_that_does_not_fit_the_public_pictures_is_refused(run: Run, given: tuple[str, str], said: str) -> None:
+    answer = run("attack", predicted(), "--attack", "msa", *given, "--json")
+    assert (answer.code, answer.json["exit_code"]) == (2, 2)
+    assert said in answer.json["error"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pydantic
 import pytest
 import torch
 from torch import nn
 
+from fedleak.errors import RefusedError
 from fedleak.models import build_model
 from fedleak.models.logit_papers import AdaMSACNN
 from fedleak.types import ModelSpec
@@ -35,6 +37,15 @@ def test_adamsa_cnn_counts_its_inputs(widths: tuple[int, ...], shape: tuple[int,
     assert module[-1].in_features == flat
     assert sum(isinstance(layer, nn.Conv2d) for layer in module) == len(widths)
     assert module(torch.rand(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("name", "given", "side"), [("adamsa_cnn", {"widths": (4, 4, 4, 4)}, 8), ("pli_cnn", {}, 2), ("cnn", {}, 3)]
+)
+def test_pictures_that_poolings_leave_nothing_of_are_refused(name: str, given: dict[str, Any], side: int) -> None:
+    with pytest.raises(RefusedError, match=f"model='{name}': pictures of {side}x{side} are too small .*fewer layers"):
+        build_model(ModelSpec(name, given), (1, side, side), 10)
 
 
 def test_adamsa_cnn_can_be_normalised_and_dropped_out_as_fedmds_own() -> None:

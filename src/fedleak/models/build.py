@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -34,5 +35,12 @@ def build_model(
                 "pass the module itself (Python: transcript.with_model(factory); command line: --model module:factory)"
             )
         model: Any = configure(MODELS[spec.name], spec.arguments)
-        module: nn.Module = model(input_shape, classes)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors")  # refused below, with the reason
+            module: nn.Module = model(input_shape, classes)
+        if any(not value.numel() for value in module.parameters()):
+            raise RefusedError(
+                f"model={spec.name!r}: pictures of {'x'.join(map(str, input_shape[1:]))} are too small for it, its "
+                "poolings leave nothing of them; take larger pictures (data.size) or a network with fewer layers"
+            )
         return module

@@ -110,6 +110,14 @@ def _checked(setup: Setup, spec: ModelSpec) -> nn.Module:
     """A network of this kind, if it says as much about an image as the clients do."""
     if setup.public is None:
         raise RefusedError("public=None: the transcript holds no public set, and predictions mean nothing without it")
+    pictures = setup.public.inputs
+    if tuple(pictures.shape[1:]) != tuple(setup.input_shape):
+        raise RefusedError(
+            f"input_shape={tuple(setup.input_shape)}: the public pictures are {tuple(pictures.shape[1:])}; leave "
+            "--input-shape out (Python: input_shape), or record both alike"
+        )
+    if not bool(torch.isfinite(pictures).all()):
+        raise RefusedError("public set: its pictures hold numbers that are not finite; record the set that clients saw")
     module = build_model(spec, setup.input_shape, setup.classes).eval()
     with torch.no_grad():
         outputs = module(torch.zeros(2, *setup.input_shape))
