@@ -370,3 +370,31 @@ def test_history_over_other_examples_in_every_round_is_refused_before_anything_r
 )
 def test_the_ways_out_of_a_history_over_other_examples(changes: dict[str, Any]) -> None:
     assert make_spec({**DRAWN, **changes}).points
+
+
+MIXED: dict[str, Any] = {
+    "data": {"name": "emnist", "clients": 2, "public": {"name": "mnist", "examples": 50, "alpha": 1}},
+    "model": {"name": "mlp"},
+    "protocol": {"name": "fedmd", "preset": "adamsa"},
+    "attacks": [{"name": "msa"}],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"defenses": [{"name": "none"}, {"name": "cross_domain"}]},
+        {"defenses": [[{"name": "cross_domain"}, {"name": "round", "decimals": 1}]]},
+        {"defenses": [{"name": "cross_domain"}], "sweep": {"data.public.alpha": [0.0, 1.0]}},
+    ],
+)
+def test_a_public_set_of_which_cross_domain_leaves_nothing_is_refused_before_anything_runs(
+    changes: dict[str, Any],
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        make_spec({**MIXED, **changes})
+    (problem,) = caught.value.problems
+    assert problem.path == "data.public.alpha"
+    assert "choose a smaller alpha" in problem.message
+    assert make_spec({**MIXED, **changes, "defenses": []}).points
+    assert make_spec({**MIXED, **changes, "sweep": {"data.public.alpha": [0.0, 0.5]}}).points

@@ -10,11 +10,11 @@ from typing import Any
 
 from fedleak.audit.checks import Findings
 from fedleak.audit.points import Arm
-from fedleak.defenses import Plan, chain
+from fedleak.defenses import CrossDomain, Plan, chain
 from fedleak.federation.logits.settings import LogitSettings
 from fedleak.types import Predictions
 
-__all__ = ["check_history", "check_public"]
+__all__ = ["check_dropped", "check_history", "check_public"]
 
 
 def check_public(
@@ -45,6 +45,18 @@ def check_public(
             and (reason := _nothing_to_translate(public, attack))
         ):
             found.add("attacks", f"{name!r} with prior = {attack.prior!r}: {reason}")
+
+
+def check_dropped(data: Any, protocol: Any, arms: Sequence[Arm], found: Findings) -> None:
+    """Notes a defense that drops the images of the private domain where the public set has no others."""
+    if protocol.sends is not Predictions or data.public is None or data.public.alpha != 1:
+        return
+    if any(isinstance(defense, CrossDomain) for arm in arms for defense in arm.defenses):
+        found.add(
+            "data.public.alpha",
+            "1.0: all public images are of the private domain, so 'cross_domain' would leave none; choose a smaller "
+            "alpha, or leave cross_domain out",
+        )
 
 
 def check_history(

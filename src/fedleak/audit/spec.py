@@ -13,7 +13,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts, check_defenses
 from fedleak.audit.points import Arm, AttackChoice, Point, Spec
-from fedleak.audit.public_checks import check_history, check_public
+from fedleak.audit.public_checks import check_dropped, check_history, check_public
 from fedleak.audit.registry import did_you_mean, load_code, registry
 from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.sweep import expand
@@ -196,6 +196,7 @@ def _point(
     if data is not None:
         chosen = [(choice.name, choice.attack) for choice in readable]
         check_public(data, protocol_name, protocol, chosen, found)
+        check_dropped(data, protocol, arms, found)
         check_history(data, protocol, arms, chosen, found)
     for choice in readable:
         known = frozenset(protocol.disclose)
