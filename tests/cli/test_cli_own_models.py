@@ -267,3 +267,12 @@ def test_a_copy_that_does_not_fit_the_public_pictures_is_refused(run: Run, given
     answer = run("attack", predicted(), "--attack", "msa", *given, "--json")
     assert (answer.code, answer.json["exit_code"]) == (2, 2)
     assert said in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("network=mlp", "network.hidden=8"), ("network.widths=[4]", "network.widths.x=2")]
+)
+def test_a_parameter_inside_what_is_no_table_is_refused(run: Run, first: str, then: str) -> None:
+    answer = run("attack", predicted(), "--attack", "msa", "--set", first, "--set", then)
+    assert answer.code == 2
+    assert f"--set {then.partition('=')[0]}: leads nowhere; give the whole table at once: --set 'network=" in answer.err

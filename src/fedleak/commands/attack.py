@@ -128,7 +128,11 @@ def _configured(name: str, changes: Sequence[str]) -> Any:
     given: dict[str, Any] = {}
     for text in changes:
         path, value = parse_assignment(text)
-        given = assign(given, path, value)
+        try:
+            given = assign(given, path, value)
+        except (KeyError, IndexError, ValueError, TypeError):
+            table = path.partition(".")[0]
+            found.add(f"--set {path}", f"leads nowhere; give the whole table at once: --set '{table}={{...}}'")
     attack = build(cls, given, "", found)
     found.raise_if_any()
     return attack
