@@ -17,9 +17,11 @@ from fedleak.defenses import (
     Clip,
     Context,
     Defense,
+    Directed,
     Gaussian,
     Guarantee,
     Laplace,
+    OneShot,
     Plan,
     Prune,
     Sparsify,
@@ -220,3 +222,15 @@ def test_buffers_sent_beside_the_weights_void_the_proof() -> None:
 def test_sparsification_is_empirical() -> None:
     assert Sparsify(fraction=0.9).guarantee(Plan()).kind == "empirical"
     assert chain(Clip(norm=1), Sparsify(fraction=0.9)).guarantee(Plan()).kind == "empirical"
+
+
+@pytest.mark.parametrize("wrapped", [0, 1, 2])
+def test_a_chain_inside_a_chain_hides_nothing_that_voids_a_proof(wrapped: int) -> None:
+    """Also where somebody makes it with the class, which does not flatten."""
+    members = (Clip(norm=1.0), Gaussian(sigma=1.0), Directed(gamma=1.0))
+    nested = Chain(tuple(Chain((one,)) if place >= wrapped else one for place, one in enumerate(members)))
+    plan = Plan(rounds=3, predictions="probabilities", examples=5)
+    assert nested.guarantee(plan) == chain(*members).guarantee(plan)
+    assert nested.guarantee(plan).kind == "empirical"
+    once = Chain((Gaussian(sigma=1.0), Chain((OneShot(),))))
+    assert once.guarantee(plan) == chain(Gaussian(sigma=1.0), OneShot()).guarantee(plan)

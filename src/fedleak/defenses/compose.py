@@ -68,7 +68,7 @@ class Chain:
 
     def guarantee(self, plan: Plan) -> Guarantee:
         found: list[tuple[Defense, Guarantee]] = []
-        for member in sorted(self.members, key=_when):
+        for member in sorted(chain(self).members, key=_when):  # a chain inside would hide what its members look at
             found = [(before, _left(before, what, member)) for before, what in found]
             found.append((member, member.guarantee(plan)))
             plan = member.after(plan)
