@@ -62,3 +62,12 @@ def test_stand_ins_have_nothing_published_and_a_smoke_run_neither(name: str) -> 
             assert table.published_number({**entry.where, "lr": 0.01}, metric) is not None
             assert table.published_number({**entry.where, "lr": 0.003}, metric) is None
             assert table.published_number({**entry.where, "setting": "close_world_letters"}, metric) is None
+
+
+@pytest.mark.parametrize("scale", ["smoke", "full"])
+@pytest.mark.parametrize("name", ["table2", "table3", "fig2", "fig3", "fig4"])
+def test_tiny_imagenet_is_its_first_20_classes_also_where_all_200_are_there(name: str, scale: str) -> None:
+    parts = load_table(f"adamsa/{name}").parts(scale)
+    chosen = [spec["data"]["public"] for panel, (spec, _) in parts.items() if panel.startswith("open_world_ti")]
+    assert chosen
+    assert all((public["name"], public["classes"]) == ("tiny_imagenet", list(range(20))) for public in chosen)
