@@ -398,3 +398,44 @@ def test_a_public_set_of_which_cross_domain_leaves_nothing_is_refused_before_any
     assert "choose a smaller alpha" in problem.message
     assert make_spec({**MIXED, **changes, "defenses": []}).points
     assert make_spec({**MIXED, **changes, "sweep": {"data.public.alpha": [0.0, 0.5]}}).points
+
+
+ROUNDS: dict[str, Any] = {**MIXED, "data": {"name": "emnist", "clients": 2, "public": {"name": "mnist"}}}
+SHORT: dict[str, Any] = {"name": "fedmd", "preset": "adamsa", "rounds": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        ({"protocol": SHORT, "attacks": [{"name": "msa", "round": 4}]}, 3),
+        ({"protocol": SHORT, "attacks": [{"name": "adamsa", "round": -4}]}, 3),
+        (
+            {
+                "protocol": {**SHORT, "attacked_round": 2, "record": "attacked"},
+                "attacks": [{"name": "msa", "round": 3}],
+            },
+            2,
+        ),
+        ({"defenses": [{"name": "one_shot"}], "attacks": [{"name": "msa", "round": 2}]}, 1),
+        ({"protocol": SHORT, "attacks": [{"name": "msa"}], "sweep": {"attacks.0.round": [1, 4]}}, 3),
+        ({"protocol": {"name": "fedavg"}, "attacks": [{"name": "dlm_plus", "round": 2}]}, 1),
+    ],
+)
+def test_a_round_that_no_federation_records_is_refused_before_anything_runs(changes: dict[str, Any], held: int) -> None:
+    with pytest.raises(SpecError) as caught:
+        make_spec({**ROUNDS, **changes})
+    (problem,) = caught.value.problems
+    assert problem.path == "attacks.0.round"
+    assert f"holds rounds 1 to {held}; ask for one of these, or raise protocol.rounds" in problem.message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol": SHORT, "attacks": [{"name": "msa", "round": -3}]},
+        {"attacks": [{"name": "msa", "round": 2}], "defenses": [{"name": "none"}, {"name": "one_shot"}]},
+        {"attacks": [{"name": "msa", "round": 4}], "sweep": {"protocol.rounds": [3, 5]}},
+    ],
+)
+def test_a_round_that_some_federation_records_is_fine(changes: dict[str, Any]) -> None:
+    assert make_spec({**ROUNDS, **changes}).points

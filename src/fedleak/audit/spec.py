@@ -16,6 +16,7 @@ from fedleak.audit.points import Arm, AttackChoice, Point, Spec
 from fedleak.audit.public_checks import check_dropped, check_history, check_public
 from fedleak.audit.registry import did_you_mean, load_code, registry
 from fedleak.audit.resolution import resolved_spec
+from fedleak.audit.round_checks import check_rounds
 from fedleak.audit.sweep import expand
 from fedleak.audit.toml import assign
 from fedleak.errors import Problem, RefusedError, SpecError
@@ -109,6 +110,7 @@ def make_spec(
             if point is not None:
                 own.append(point)
         _every_attack_has_a_use(case, own, found)
+        check_rounds(own, found)
         first, points = first or own, [*points, *own]
     deployed = _deployed(tables.get("deployment"), labels, found)
     found.raise_if_any()
