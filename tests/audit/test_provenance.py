@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedleak.audit.provenance import provenance
+from fedleak.data.public import PublicSpec
 from fedleak.defenses import DPSGD, Clip, Defense, Gaussian, OneShot, Plan, chain
 from fedleak.federation import FedAvg, FedMD, FedSGD
 from fedleak.federation.base import Problem
@@ -23,10 +24,11 @@ def problem() -> Problem:
     return Problem({"one": own}, own, ModelSpec("mlp", {"hidden": 5}), (1, 6, 6), 3, public=PublicSet(images))
 
 
-def said(protocol: Any, *defenses: Defense, declared: Any = None) -> dict[str, Any]:
+def said(protocol: Any, *defenses: Defense, declared: Any = None, public: PublicSpec | None = None) -> dict[str, Any]:
     """The provenance of a federation that ran under `protocol` and is declared as `declared`."""
     recording = protocol(problem(), chain(*defenses), Seeds(0))
-    point, arm = SimpleNamespace(protocol=declared or protocol), SimpleNamespace(defenses=defenses)
+    point = SimpleNamespace(protocol=declared or protocol, data=SimpleNamespace(public=public))
+    arm = SimpleNamespace(defenses=defenses)
     job: Any = SimpleNamespace(key="", split={}, point=point, arm=arm)
     return provenance(job, recording.transcript, "cpu", {})
 
@@ -71,3 +73,22 @@ def test_one_shot_is_one_round_in_the_proof_and_beside_it() -> None:
     assert found["guarantee"]["epsilon"] == pytest.approx(
         Gaussian(sigma=20.0).guarantee(Plan(predictions="probabilities", examples=4)).epsilon
     )
+
+
+@pytest.mark.parametrize(
+    ("public", "copies"),
+    [
+        (PublicSpec(targets=2), True),
+        (PublicSpec(targets=2, domain="mask"), True),
+        (PublicSpec(targets=2, drop_twins=True), False),
+        (PublicSpec(targets=2, domain="blur"), False),
+        (PublicSpec(name="mnist", alpha=0.5), False),
+    ],
+)
+def test_copies_of_private_images_in_the_public_set_are_said_to_be_outside_the_proof(
+    public: PublicSpec, copies: bool
+) -> None:
+    protocol = FedMD(preset="adamsa", rounds=1, epochs=1, first_epochs=1)
+    statement = said(protocol, Gaussian(sigma=20.0), public=public)["guarantee"]["statement"]
+    assert ("not covered: the masked copies of private images in the public set" in statement) is copies
+    assert "masked copies" not in said(protocol, public=public)["guarantee"]["statement"], "nothing is proven there"

@@ -48,6 +48,8 @@ def provenance(
     told = [fact for name, fact in ABOUT_DATA.items() if name in getattr(job.point.protocol, "disclose", ())]
     if guarantee.kind == "dp" and told:
         statement += f"; not covered: what the server is assumed to know besides ({', '.join(told)})"
+    if guarantee.kind == "dp" and _twins_are_public(job):
+        statement += "; not covered: the masked copies of private images in the public set"
     return {
         "versions": versions(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu ({platform.machine()})",
@@ -65,6 +67,12 @@ def provenance(
         "notes": json.loads(json.dumps(dict(notes), default=str)),
         **more,
     }
+
+
+def _twins_are_public(job: FederationJob) -> bool:
+    """No noise stands before a copy that the public set holds of what clients train on."""
+    public = getattr(getattr(job.point, "data", None), "public", None)
+    return bool(public and public.of_people and public.domain in (None, "mask") and not public.drop_twins)
 
 
 def _precision(device: str) -> str:
