@@ -290,10 +290,21 @@ UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
         "data.public.labels",
         "fedmd trains on the labels",
     ),
-    "no other domain": (
+    "nobody in both domains": (
+        {"data": {"name": "mnist", "clients": 2, "public": {"name": "emnist", "labels": True, "alpha": 0.5}}},
+        "attacks",
+        "'pli' with prior = 'autoencoder': the public set 'emnist' shows nobody in both domains",
+    ),
+    "nothing like the private pictures": (
         {"data": {"name": "mnist", "clients": 2, "public": {"name": "emnist", "labels": True}}},
         "attacks",
-        "'pli' with prior = 'autoencoder': the public set 'emnist' has no pictures of another domain",
+        "all of the public set 'emnist' are of another; mix some in (data.public.alpha above 0)",
+    ),
+    "nothing like them, and no labels": (
+        {"data": {"name": "mnist", "clients": 2, "public": {"name": "emnist"}}, "protocol": {"name": "dsfl"}}
+        | {"attacks": [{"name": "tbi"}]},
+        "attacks",
+        "'tbi' learns what a private picture looks like from public ones of the private domain",
     ),
     "only targets are blurred": (
         {"data": {**FACES["data"], "public": {"targets": 8, "domain": "blur", "blur": 4}}},
@@ -319,8 +330,8 @@ def test_a_public_set_that_cannot_serve_is_refused_before_anything_runs(name: st
     [
         (UNFIT["no labels"][0] | {"protocol": {"name": "fedmd", "public_labels": False}}, {}),
         (UNFIT["no labels"][0] | {"protocol": {"name": "dsfl"}}, {}),  # without labels the prior is the mean
-        (UNFIT["no other domain"][0], {"prior": "mean"}),
-        (UNFIT["no other domain"][0], {"gamma": 0.0}),
+        (UNFIT["nobody in both domains"][0], {"prior": "mean"}),
+        (UNFIT["nobody in both domains"][0], {"gamma": 0.0}),
         (UNFIT["only targets are blurred"][0], {"prior_blur": 4}),
     ],
 )

@@ -13,7 +13,7 @@ from federation_parts import CLASSES, LOGIT, SHAPE, everything, problem, quick, 
 from fedleak.components import configure
 from fedleak.defenses import DPSGD, CrossDomain, Gaussian, OneShot, Plan, chain, identity
 from fedleak.defenses.base import Context
-from fedleak.errors import DataError, RefusedError, ShapeError
+from fedleak.errors import DataError, FedleakError, RefusedError, ShapeError
 from fedleak.federation import DSFL, FedGEMS, FedMD
 from fedleak.federation.logits.client import Clients
 from fedleak.learning.functional import Network
@@ -204,12 +204,34 @@ def test_public_sets_that_do_not_fit_are_refused() -> None:
     for name in ("fedmd", "fedgems"):
         with pytest.raises(RefusedError, match="labels of the public set, which has none"):
             quick(name)(unlabelled, identity, Seeds(0))
-    with pytest.raises(ShapeError, match="19 labels for 20 images"):
+    with pytest.raises(DataError, match=r"labels of shape \(19,\) and torch.int64 for 20 images"):
         quick("fedmd")(replace(case, public=replace(case.public, labels=torch.arange(19) % 4)), identity, Seeds(0))
     with pytest.raises(DataError, match=r"0 \.\. 3"):
         quick("fedmd")(replace(case, public=replace(case.public, labels=torch.arange(20))), identity, Seeds(0))
     with pytest.raises(ShapeError, match=r"\(1, 5, 6\)"):
         quick("dsfl")(replace(case, public=PublicSet(case.public.inputs[:, :, 1:])), identity, Seeds(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"domains": torch.zeros(19)}, r"domains of shape \(19,\) for 20 images"),
+        ({"domains": torch.arange(20) % 3}, r"domains \[2\]; they must be 0 .* or 1"),
+        ({"labels": torch.arange(20) % 4 + 0.0}, r"torch\.float32 for 20 images; give one int64 number for each"),
+        ({"labels": (torch.arange(20) % 4).int()}, r"torch\.int32 for 20 images; give one int64 number for each"),
+        ({"labels": torch.eye(4)[torch.arange(20) % 4].long()}, r"labels of shape \(20, 4\)"),
+        ({"inputs": torch.full((20, *SHAPE), float("nan"))}, r"not finite numbers"),
+        ({"inputs": torch.zeros(20, *SHAPE, dtype=torch.uint8)}, r"pixels of torch\.uint8; they must be float32"),
+    ],
+)
+@pytest.mark.parametrize("name", LOGIT)
+def test_a_public_set_that_no_attack_could_read_is_refused_before_anything_is_trained(
+    name: str, changes: dict[str, Any], words: str
+) -> None:
+    case = problem()
+    assert case.public is not None
+    with pytest.raises(FedleakError, match=words):
+        quick(name)(replace(case, public=replace(case.public, **changes)), identity, Seeds(0))
 
 
 @pytest.mark.parametrize("name", LOGIT)

@@ -83,3 +83,21 @@ def test_networks_that_do_not_fit_are_refused_with_the_reason() -> None:
         fedleak.simulate(CLIENTS, TEST, model=linear, models={"word": deep}, **settings)
     with pytest.raises(RefusedError, match="clients of fedavg train one network"):
         fedleak.simulate(CLIENTS, TEST, model=linear, models={"ward": deep}, protocol="fedavg", examples=1)
+
+
+@pytest.mark.parametrize("protocol", ["fedsgd", "fedmd", "dsfl"])
+def test_pixels_and_labels_of_another_kind_are_refused_before_training_by_the_name_of_who_holds_them(
+    protocol: str,
+) -> None:
+    ward, settings = CLIENTS["ward"], {} if protocol == "fedsgd" else {"public": PUBLIC, **QUICK}
+
+    def run(inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        clients = {**CLIENTS, "ward": fedleak.Examples(inputs, labels)}
+        fedleak.simulate(clients, TEST, model="mlp", protocol=protocol, device="cpu", **settings)
+
+    for labels in (ward.labels.int(), ward.labels.float(), ward.labels[:3]):
+        with pytest.raises(DataError, match=r"ward: labels of shape \(\d,\) and torch\.\w+ for 4 images; give one int"):
+            run(ward.inputs, labels)
+    for inputs in (ward.inputs.double(), (255 * ward.inputs).to(torch.uint8)):
+        with pytest.raises(DataError, match=r"ward: pixels of torch\.\w+; they must be float32 from 0 to 1"):
+            run(inputs, ward.labels)

@@ -20,7 +20,7 @@ __all__ = ["check_dropped", "check_history", "check_public"]
 def check_public(
     data: Any, protocol_name: str, protocol: Any, attacks: Sequence[tuple[str, Any]], found: Findings
 ) -> None:
-    """Notes a missing public set, missing labels, and a prior that has nothing to learn from."""
+    """Notes a missing public set, missing labels, and attacks or priors that have nothing to learn from."""
     if protocol.sends is not Predictions:
         return
     public = data.public
@@ -39,7 +39,14 @@ def check_public(
             "public_labels = false",
         )
     for name, attack in attacks:
-        if (
+        if getattr(attack, "learns_from_clean", False) and not (public.of_people or public.alpha):
+            found.add(
+                "attacks",
+                f"{name!r} learns what a private picture looks like from public ones of the private domain (D_0), but "
+                f"all of the public set {public.name!r} are of another; mix some in (data.public.alpha above 0), share "
+                "pictures of other people of the same data set (data.public.targets), or leave the attack out",
+            )
+        elif (
             getattr(attack, "translates", False)
             and public.labelled
             and (reason := _nothing_to_translate(public, attack))
@@ -86,8 +93,8 @@ def check_history(
 def _nothing_to_translate(public: Any, attack: Any) -> str:
     if not public.of_people:
         return (
-            f"the public set {public.name!r} has no pictures of another domain to learn a prior from; use "
-            "prior = 'mean', or gamma = 0 for no prior"
+            f"the public set {public.name!r} shows nobody in both domains, so there is nothing to learn a prior from; "
+            "use prior = 'mean', or gamma = 0 for no prior"
         )
     if public.domain == "blur" and public.variant != "released" and attack.prior_blur is None:
         return (

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from torch import Tensor
 
 from fedleak.components import component
 from fedleak.defenses.base import Defense
@@ -15,7 +17,7 @@ from fedleak.learning.secure_sum import of_every_sum, summed_message
 from fedleak.seeding import Seeds
 from fedleak.types import Examples, Message, ModelSpec, Normalisation, Progress, PublicSet, Recording, Setup, silent
 
-__all__ = ["FederationProtocol", "Known", "Problem", "Settings"]
+__all__ = ["FederationProtocol", "Known", "Problem", "Settings", "check_kinds"]
 
 Known = Literal[
     "samples",
@@ -65,8 +67,23 @@ class Problem:
                 raise DataError(f"{name}: holds no examples; leave it out or use a partition that gives it some")
             if len(examples) and tuple(examples.inputs.shape[1:]) != self.input_shape:
                 raise ShapeError(f"{name}: images of {tuple(examples.inputs.shape[1:])}, expected {self.input_shape}")
+            if len(examples):
+                check_kinds(name, examples.inputs, examples.labels)
             if len(examples) and not 0 <= int(examples.labels.min()) <= int(examples.labels.max()) < self.classes:
                 raise DataError(f"{name}: labels must lie in 0 .. {self.classes - 1}, the number of classes less one")
+
+
+def check_kinds(name: str, inputs: Tensor, labels: Tensor | None) -> None:
+    """Refuses what torch would stop at in the middle of training, or take for something else."""
+    if inputs.dtype != torch.float32:
+        raise DataError(
+            f"{name}: pixels of {inputs.dtype}; they must be float32 from 0 to 1 (of bytes: inputs.float() / 255)"
+        )
+    if labels is not None and (labels.dtype != torch.int64 or tuple(labels.shape) != (len(inputs),)):
+        raise DataError(
+            f"{name}: labels of shape {tuple(labels.shape)} and {labels.dtype} for {len(inputs)} images; give one "
+            "int64 number for each (labels.long(), of one-hot rows labels.argmax(1))"
+        )
 
 
 @runtime_checkable

@@ -26,6 +26,8 @@ class LogitSettings:
     """How inversion networks are trained; the numbers are those of pli.txt, appendix C."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    learns_from_clean: ClassVar[bool] = True
+    """Without D_0, public pictures of the private domain, it is refused."""
 
     preset: str = "paper"
     """Each recipe names its own."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fedleak.defenses.compose import Chain
 from fedleak.errors import DataError, RefusedError, ShapeError
-from fedleak.federation.base import Problem
+from fedleak.federation.base import Problem, check_kinds
 from fedleak.federation.logits.client import Clients
 from fedleak.learning.stacked import Stack
 from fedleak.types import PublicSet
@@ -25,20 +26,37 @@ def usable_public(name: str, problem: Problem, needs_labels: bool) -> PublicSet:
         raise ShapeError(
             f"the public set: images of {tuple(public.inputs.shape[1:])}, the clients' are {problem.input_shape}"
         )
+    if not bool(torch.isfinite(public.inputs).all()):
+        raise DataError("the public set: pixels that are not finite numbers; they must lie in 0 .. 1")
+    _check_domains(public)
+    check_kinds("the public set", public.inputs, public.labels)
     if public.labels is None:
         if needs_labels:
             raise RefusedError(
                 f"{name}: trains on the labels of the public set, which has none; label it (data.public.labels = "
                 "true), use dsfl, or fedmd with public_labels=false"
             )
-    elif len(public.labels) != len(public):
-        raise ShapeError(f"the public set: {len(public.labels)} labels for {len(public)} images")
     elif needs_labels and not 0 <= int(public.labels.min()) <= int(public.labels.max()) < problem.classes:
         raise DataError(
             f"the public set: labels from {int(public.labels.min())} to {int(public.labels.max())}; they must lie in "
             f"0 .. {problem.classes - 1}, the number of classes less one"
         )
     return public
+
+
+def _check_domains(public: PublicSet) -> None:
+    """Only attacks read them, and by then all the training would have been for nothing."""
+    domains = public.domains
+    if domains is None:
+        return
+    if tuple(domains.shape) != (len(public),):
+        raise ShapeError(
+            f"the public set: domains of shape {tuple(domains.shape)} for {len(public)} images; give one for each"
+        )
+    if strange := sorted(set(domains.tolist()) - {0, 1}):
+        raise DataError(
+            f"the public set: domains {strange}; they must be 0 (like the private pictures) or 1 (of another kind)"
+        )
 
 
 def held(problem: Problem) -> list[int]:
