@@ -30,7 +30,8 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
     if (found.round, found.sender) not in truth.predicted:
         raise DataError(
             f"sender={found.sender!r}, round={found.round}: the truth does not hold what that client's model predicts; "
-            "judge a finding with the truth of the same federation, and with held-out examples"
+            "judge a finding with the truth of the same federation, with held-out examples, and where not every round "
+            "is tested (evaluate_every above 1), attack one that is"
         )
     victim = truth.predicted[(found.round, found.sender)].long()
     labels = truth.test.labels
