@@ -42,6 +42,8 @@ from fedleak.wire import (
     Setup,
     Transcript,
     Weights,
+    made_by,
+    takes_nothing,
 )
 
 __all__ = [
@@ -73,7 +75,9 @@ __all__ = [
     "Transcript",
     "Truth",
     "Weights",
+    "made_by",
     "silent",
+    "takes_nothing",
 ]
 
 Progress = Callable[[int, int], None]

@@ -132,6 +132,25 @@ def test_a_victim_does_not_depend_on_who_else_is_attacked(network: dict[str, Any
     assert all(equal(a, b) for a, b in zip(everyone.victims, apart.victims, strict=True))
 
 
+class Inside(nn.Module):
+    """Drops without a layer that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(36, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs.flatten(1)).relu()
+        out: Tensor = self.second(nn.functional.dropout(hidden, 0.5, self.training))
+        return out
+
+
+def test_nor_in_a_network_of_ones_own_that_drops_inside() -> None:
+    seen, quick = steady(rounds=2, clients=3).with_model(Inside), {**QUICK, "network": "federation"}
+    everyone, alone = stolen(MSA(**quick), seen), stolen(MSA(chunk=1, **quick), seen)
+    assert all(equal(a, b) for a, b in zip(everyone.victims, alone.victims, strict=True))
+
+
 def test_what_an_imitation_drops_is_drawn_anew_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Tensor] = []
     plain = nn.Dropout.forward

@@ -450,3 +450,46 @@ def test_a_round_that_no_federation_records_is_refused_before_anything_runs(chan
 )
 def test_a_round_that_some_federation_records_is_fine(changes: dict[str, Any]) -> None:
     assert make_spec({**ROUNDS, **changes}).points
+
+
+SPARSE: dict[str, Any] = {"name": "fedmd", "preset": "adamsa", "rounds": 5, "evaluate_every": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "tested"),
+    [
+        ({"attacks": [{"name": "msa", "round": 2}]}, "3, 5"),
+        ({"attacks": [{"name": "adamsa", "round": -2}]}, "3, 5"),
+        ({"attacks": [{"name": "msa", "round": 4}], "sweep": {"protocol.rounds": [5, 7]}}, "3, 5, 6, 7"),
+        (
+            {
+                "protocol": {**SPARSE, "attacked_round": 4, "record": "attacked"},
+                "attacks": [{"name": "msa", "round": 2}],
+            },
+            "3, 4",
+        ),
+    ],
+)
+def test_a_copy_of_a_model_that_nobody_tests_is_refused_before_anything_runs(
+    changes: dict[str, Any], tested: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        make_spec({**ROUNDS, "protocol": SPARSE, **changes})
+    (problem,) = caught.value.problems
+    assert problem.path == "attacks.0.round"
+    assert f"tested in {tested} only; ask for one of these" in problem.message
+    assert "protocol.evaluate_every = 1" in problem.message
+    often = {**changes.get("protocol", SPARSE), "evaluate_every": 1}
+    assert make_spec({**ROUNDS, **changes, "protocol": often}).points
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attacks": [{"name": "msa"}, {"name": "adamsa", "round": 3}, {"name": "msa", "round": -3, "epochs": 2}]},
+        {"attacks": [{"name": "msa", "round": 1}], "defenses": [{"name": "none"}, {"name": "one_shot"}]},
+        {"attacks": [{"name": "msa", "round": 4}], "sweep": {"protocol.rounds": [5, 4]}},
+    ],
+)
+def test_a_round_whose_models_are_tested_somewhere_is_fine(changes: dict[str, Any]) -> None:
+    assert make_spec({**ROUNDS, "protocol": SPARSE, **changes}).points

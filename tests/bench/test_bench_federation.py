@@ -17,6 +17,7 @@ def test_bench_federation_prints_ratios(capsys: pytest.CaptureFixture[str], monk
     assert {"name", "device", "ratios", "seconds", "peak_memory", "floor_seconds"} <= set(answer.json)
     assert set(answer.json["ratios"]) == {"vs_eager", "vs_eager_1", "vs_jax"}
     assert answer.json["ratios"]["vs_jax"] is None
+    assert "plain convolutions" in answer.json["conditions"]["floor"]
     assert set(answer.json["seconds"]) == {"stack_2", "one_by_one_2", "stack_1", "one_by_one_1"}
     assert answer.json["ratios"]["vs_eager"] == pytest.approx(
         answer.json["seconds"]["one_by_one_2"] / answer.json["seconds"]["stack_2"]

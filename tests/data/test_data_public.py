@@ -244,6 +244,16 @@ def test_the_table_can_be_built_in_python_too() -> None:
         ({**PEOPLE, "public": {"name": "npz"}}, "public.path", "npz needs a path"),
         ({**PEOPLE, "public": {"name": "npz", "path": "../x"}}, "public.path", "inside the data folder"),
         ({**PEOPLE, "public": {"name": "mnist", "by_writers": True}}, "public.by_writers", "knows its writers"),
+        (
+            {"name": "emnist", "subset": "digits", "public": {"name": "emnist", "subset": "mnist"}},
+            "public.subset",
+            "mnist and digits are choices of the same images, so digits of the clients and of the test set",
+        ),
+        (
+            {"name": "emnist", "public": {"name": "emnist", "subset": "balanced", "classes": [3, 12]}},
+            "public.subset",
+            "so letters of the clients and of the test set would be public; take mnist",
+        ),
         ({**PEOPLE, "public": {"name": "orl"}}, "public.alpha", "orl is the private data set: say alpha = 1"),
         (
             {"name": "mnist", "public": {"name": "mnist", "by_writers": True, "alpha": 0.5}},
@@ -261,3 +271,13 @@ def test_a_broken_rule_is_reported_under_its_key(given: dict[str, Any], key: str
         configure(DataSpec, given)
     found = {".".join(map(str, entry["loc"])): entry["msg"] for entry in caught.value.errors()}
     assert words in found[key]
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [({}, {"subset": "digits"}), ({"subset": "byclass", "classes": [0, 1]}, {}), ({"subset": "mnist"}, {})],
+)
+def test_letters_and_digits_of_one_collection_share_no_image(own: dict[str, Any], other: dict[str, Any]) -> None:
+    spec = configure(DataSpec, {"name": "emnist", **own, "public": {"name": "emnist", **other}})
+    assert spec.public is not None
+    assert not spec.public.of_people

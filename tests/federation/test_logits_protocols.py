@@ -182,6 +182,7 @@ def test_predicted_is_of_the_model_behind_the_upload() -> None:
         assert float(sum(right)) / 2 == pytest.approx(run.truth.utility[index - 1])
     sparse = quick("fedmd", rounds=4, evaluate_every=3)(case, identity, Seeds(7))
     assert {index for index, _ in sparse.truth.predicted} == {3, 4}
+    assert quick("fedmd", rounds=4, evaluate_every=3).predicted_rounds() == (3, 4)
     assert len(sparse.truth.utility) == 3
 
 

@@ -105,6 +105,41 @@ def test_each_network_may_have_data_of_its_own_and_soft_targets(mode: Mode) -> N
         assert same(stack.modules[k], expected)
 
 
+class Partly(nn.Module):
+    """One layer is frozen, and nothing goes through another."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.body, self.aside = network(seed), nn.Linear(2, 2)
+        self.body[0].requires_grad_(False)  # type: ignore[index]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.body(inputs)
+        return out
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("mode", MODES)
+def test_frozen_layers_stay_and_what_is_not_used_is_no_fault(mode: Mode, kind: Literal["adam", "sgd"]) -> None:
+    given, (inputs, labels) = [Partly(1), Partly(2)], data()
+    order = orders(len(inputs), 2)
+    stack = Stack(given, lr=0.01, optimiser=kind, mode=mode)
+    stack.fit(cross_entropy, inputs, [labels], order)
+    assert "stacked" not in stack.notes
+    for k, before in enumerate(given):
+        alone, _ = by_torch(before, inputs, labels, order[k], kind, cross_entropy, lr=0.01)
+        expected, found = dict(alone.named_parameters()), stack.weights(k)[0]
+        assert list(found) == list(expected)
+        assert all(torch.allclose(found[name], expected[name], atol=1e-4) for name in found)
+        assert torch.equal(found["body.0.weight"], dict(before.named_parameters())["body.0.weight"])
+        assert not torch.equal(found["body.6.weight"], dict(before.named_parameters())["body.6.weight"])
+
+
+def test_a_network_that_cannot_learn_is_refused() -> None:
+    with pytest.raises(RefusedError, match="model=Sequential: every parameter is frozen"):
+        Stack([network(1).requires_grad_(False)], lr=0.1)
+
+
 def test_losses_take_turns_on_one_optimiser() -> None:
     """Adam's moments go on from one call to the next: the second call is not a fresh start."""
     inputs, labels = data()

@@ -152,6 +152,25 @@ def test_the_known_bound_is_that_of_a_federation_once_for_the_same_images() -> N
     assert known_bound(truth(PublicSet(images(3, 0.6, 3), None, None))) is None  # too few to tell
 
 
+def test_lambda_stands_beside_a_copy_where_the_foreign_images_have_labels_of_the_private_task() -> None:
+    foreign, marks = labelled(90, 8, 0.2), torch.tensor([0] * 30 + [1] * 90)
+    inputs = torch.cat([labelled(30, 9).inputs, foreign.inputs])
+    labels = torch.cat([torch.arange(30) % 2, foreign.labels])
+    found = known_bound(truth(PublicSet(inputs, labels, marks)))
+    assert found is not None
+    assert found.joint is not None
+    assert found.joint < 0.3
+    assert found.value == pytest.approx(0.75 * (found.distance / 2 + found.joint))
+    # Without labels, or with one that no private example has, nothing is known of it; what is private does not count.
+    for other in (None, torch.where(torch.arange(120) == 119, 5, labels)):
+        unknown = known_bound(truth(PublicSet(inputs, other, marks)))
+        assert unknown is not None
+        assert (unknown.joint, unknown.distance) == (None, found.distance)
+    strange = known_bound(truth(PublicSet(inputs, torch.where(torch.arange(120) == 0, 5, labels), marks)))
+    assert strange is not None
+    assert strange.joint is not None
+
+
 def test_too_few_images_and_other_shapes_are_refused() -> None:
     with pytest.raises(RefusedError, match="at least 4"):
         proxy_distance(images(3, 0, 1), images(9, 0, 2), rng())

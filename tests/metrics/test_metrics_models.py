@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from fedleak.errors import DataError
 from fedleak.metrics import judge
@@ -42,6 +43,32 @@ def test_accuracy_agreement_and_the_best_round() -> None:
     assert verdict.facts == {"upper_bound_accuracy": 1.0, "upper_bound_round": 2}
     commonest = int(torch.mode(labels).values)
     assert verdict.baselines["commonest"]["attack_accuracy"] == (labels == commonest).float().tolist()
+
+
+class Scaled(nn.Module):
+    """Ends in a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sharpness = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.sharpness * inputs
+
+
+def test_a_copy_in_a_network_of_ones_own_may_end_in_a_single_number() -> None:
+    def made() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(9, 4), Scaled())
+
+    module, inputs = made(), torch.rand(20, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        labels = module(inputs).argmax(dim=-1)
+    test = Examples(inputs, labels)
+    truth = Truth(test, ("a",) * 20, {}, test, predicted={(1, "a"): labels.to(torch.int16)})
+    own = Weights(dict(module.named_parameters()))
+    found = StolenModel("a", 1, ModelSpec("my_app:made", factory=made), own)
+    verdict = judge(found, truth, METRICS, 30.0, None, torch.Generator())
+    assert verdict.scores["attack_accuracy"] == verdict.scores["fidelity"] == [1.0] * 20
 
 
 def test_a_victim_that_the_truth_does_not_know_is_refused() -> None:

@@ -310,3 +310,18 @@ def test_the_authors_evaluation_stands_beside_the_published_number_it_was_made_w
         "owner_chosen": (None, 50.0),
     }
     assert failed == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [((83.43, 80.10), 3.33), ((None, 80.10), None), ((83.43, None), None)]
+)
+def test_a_gap_stands_beside_that_of_the_published_numbers_where_both_are_given(
+    numbers: tuple[float | None, float | None], expected: float | None
+) -> None:
+    names = ("victim_accuracy", "attack_accuracy")
+    printed = {name: number for name, number in zip(names, numbers, strict=True) if number is not None}
+    made = table(metrics=["gap"], published=[{"where": {"dataset": "mnist"}, **printed}])
+    scores = {"victim_accuracy": [1.0, 1.0, 0.0, 1.0], "attack_accuracy": [1.0, 0.0, 0.0, 1.0]}
+    (found,), failed = cells("adamsa/x", made, [row({"attack": "msa"}, scores)])
+    assert (found.metric, found.ours, found.published) == ("gap", 25.0, expected)
+    assert failed == []

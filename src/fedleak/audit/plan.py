@@ -19,6 +19,7 @@ from fedleak.data import split_manifest
 from fedleak.files import digest
 from fedleak.metrics import NotAvailable, default_threshold, load_lpips
 from fedleak.seeding import Seeds
+from fedleak.types import made_by
 
 __all__ = ["REVISION", "FederationJob", "Plan", "Trial", "make_plan"]
 
@@ -94,7 +95,7 @@ def _model_identity(point: Point) -> dict[str, Any]:
         source = inspect.getsource(factory)
     except (OSError, TypeError):
         source = ""
-    return {"name": point.model.name, "source": source, "module": repr(factory())}
+    return {"name": point.model.name, "source": source, "module": repr(made_by(factory))}
 
 
 def _raised(*described: Mapping[str, Any], **parts: Any) -> dict[str, Any]:

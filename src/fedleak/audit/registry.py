@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fedleak.errors import RefusedError
+from fedleak.types import takes_nothing
 
 __all__ = ["KINDS", "did_you_mean", "load_code", "lookup", "registry"]
 
@@ -93,5 +94,6 @@ def load_code(target: str, allow: bool) -> Callable[[], Any]:
         raise RefusedError(f"model={target!r}: cannot be imported ({problem})") from None
     if not callable(found):
         raise RefusedError(f"model={target!r}: is a {type(found).__name__}, not something that makes a module")
+    takes_nothing(found, target)
     factory: Callable[[], Any] = found
     return factory

@@ -151,6 +151,8 @@ def bench_federation(device: str) -> Result:
             "public": f"1 epoch of {PUBLIC[device]} in batches of {PUBLIC_BATCH}",
             "precision": "convolutions in tf32" if _rounds(device) else "float32",
             "mode": Stack(work.modules[:2], lr=1e-3, device=device).mode,
+            "floor": "three forward passes with plain convolutions at the speed of a large matrix product; Winograd's "
+            "need fewer products and can be below it",
         },
     )
 
@@ -161,7 +163,8 @@ def _rounds(device: str) -> bool:
 
 
 def _floor(work: _Work, device: str) -> float:
-    """At the speed of a matrix product in the precision of the convolutions, which are nearly all of the work."""
+    """At the speed of a matrix product in the precision of the convolutions, which are nearly all of the work. Where
+    these are Winograd's (3x3 on a CPU) they compute less, and a step can take less than this."""
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.allow_tf32, _rounds(device)
     try:

@@ -14,7 +14,7 @@ from fedleak.data.files import Request, damaged
 from fedleak.data.idx import find_idx, read_pair
 from fedleak.data.npz import read_npz
 
-__all__ = ["SUBSETS", "Subset", "read"]
+__all__ = ["SUBSETS", "Subset", "kinds_of", "read"]
 
 Subset = Literal["letters", "digits", "balanced", "byclass", "bymerge", "mnist"]
 
@@ -22,6 +22,17 @@ SUBSETS: dict[str, int] = {"letters": 26, "digits": 10, "balanced": 47, "byclass
 """Subset to its number of classes."""
 
 FOLDERS = ("", "emnist", "EMNIST")
+
+
+def kinds_of(subset: str, classes: tuple[int, ...] | None) -> set[str]:
+    """Which characters are in it. All subsets are choices of the same images: two that hold digits share some.
+
+    >>> kinds_of("digits", None), kinds_of("byclass", (10, 11)), sorted(kinds_of("balanced", None))
+    ({'digits'}, {'letters'}, ['digits', 'letters'])
+    """
+    if SUBSETS[subset] == 10 or subset == "letters":
+        return {"letters" if subset == "letters" else "digits"}
+    return {"digits" if label < 10 else "letters" for label in classes or range(SUBSETS[subset])}
 
 
 def read(request: Request) -> Dataset | None:

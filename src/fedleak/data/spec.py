@@ -9,7 +9,7 @@ from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveInt, field_vali
 from pydantic_core import ArgsKwargs
 
 from fedleak.components import component
-from fedleak.data.emnist import Subset
+from fedleak.data.emnist import Subset, kinds_of
 from fedleak.data.public import PublicSpec
 from fedleak.data.registry import DATASETS
 from fedleak.data.rules import Broken, broken_source, known_dataset, labels_of, raise_broken
@@ -181,3 +181,12 @@ class DataSpec:
                 f"{self.name} is the private data set: say alpha = 1 (all public images are drawn from it) or "
                 "by_writers = true",
             )
+        if not same and self.name == public.name == "emnist":
+            own, other = self.subset or "letters", public.subset or "letters"
+            if shared := sorted(kinds_of(own, self.classes) & kinds_of(other, public.classes)):
+                yield (
+                    "public.subset",
+                    f"{other} and {own} are choices of the same images, so {' and '.join(shared)} of the clients and "
+                    "of the test set would be public; take mnist as public set, or the private subset with alpha = 1, "
+                    "which keeps them apart",
+                )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedleak.errors import RefusedError
-from fedleak.types import Gradients, Message, Named, Payload, Round, Transcript, Weights
+from fedleak.types import Gradients, Message, Named, Payload, Round, Transcript, Weights, made_by
 
 __all__ = ["BatchNorm", "attackable", "prepare", "without_dropout"]
 
@@ -35,7 +35,7 @@ def attackable(model: Callable[[], nn.Module], *, batchnorm: BatchNorm = "batch"
     """
 
     def made() -> nn.Module:
-        module = model().eval().float()
+        module = made_by(model).eval().float()
         for part in module.modules():
             if batchnorm == "batch" and isinstance(part, _BatchNorm):
                 part.train()

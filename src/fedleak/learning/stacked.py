@@ -80,10 +80,14 @@ class Stack:
         self.mode: Mode = "loop" if chosen == "streams" and self.device.type != "cuda" else chosen
         self._parameters = as_rows([dict(module.named_parameters()) for module in self.modules])
         self._buffers = as_rows([dict(module.named_buffers()) for module in self.modules])
-        for value in self._parameters.values():
-            value.requires_grad_()
+        # Of networks of one's own some layers may be frozen (requires_grad=False): they stay as they are.
+        trained = [name for name, value in self.modules[0].named_parameters() if value.requires_grad]
+        if not trained:
+            raise RefusedError(f"model={type(modules[0]).__name__}: every parameter is frozen, so it learns nothing")
+        self._trained = [self._parameters[name].requires_grad_() for name in trained]
+        self._own = [[value for value in module.parameters() if value.requires_grad] for module in self.modules]
         rule = Rule(optimiser, lr, weight_decay, betas, epsilon, momentum)
-        self._optimisers = [Optimiser(rule, list(module.parameters())) for module in self.modules]
+        self._optimisers = [Optimiser(rule, own) for own in self._own]
         self._template = copy.deepcopy(self.modules[0])
         slow = self.device.type in CHANNELS_LAST_ON and channels_first_is_slow(self.modules[0])
         self._laid_out = channels_last if slow else as_given
@@ -179,9 +183,9 @@ class Stack:
         return torch.stack([self._alone(k, loss, [of[at] for of in given]) for at, k in enumerate(group)])
 
     def _alone(self, k: int, loss: Objective, given: Sequence[Tensor]) -> Tensor:
-        parameters = list(self.modules[k].parameters())
         value = loss(self.modules[k](self._laid_out(given[0])), *given[1:])
-        self._optimisers[k].step(torch.autograd.grad(value, parameters))
+        # A layer that nothing goes through has a slope of zeros.
+        self._optimisers[k].step(torch.autograd.grad(value, self._own[k], materialize_grads=True))
         return value.detach()
 
     def _in_streams(self, group: tuple[int, ...], loss: Objective, given: Sequence[Sequence[Tensor]]) -> Tensor:
@@ -206,7 +210,7 @@ class Stack:
         rows = [torch.stack(list(of)) for of in given]
         values = vmap(one, randomness="different")(self._parameters, self._buffers, *rows)
         # The networks share nothing, so the gradient of the sum is each network's own.
-        slopes = torch.autograd.grad(values.sum(), list(self._parameters.values()))
+        slopes = torch.autograd.grad(values.sum(), self._trained, materialize_grads=True)
         for k, optimiser in enumerate(self._optimisers):
             optimiser.step([slope[k] for slope in slopes])
         return values.detach()

@@ -175,24 +175,35 @@ def federation_bound(
     return Bound(alpha, distance, joint)
 
 
+def _alike(truth: Truth) -> bool:
+    """Whether the labels of the foreign public images are all classes that the private test set has."""
+    public = truth.public
+    if public is None or public.labels is None:
+        return False
+    labels = public.labels.cpu() if public.domains is None else public.labels.cpu()[public.domains.cpu() != 0]
+    return bool(torch.isin(labels, truth.test.labels.cpu()).all())
+
+
 _KNOWN: dict[str, Bound | None] = {}
 
 
 def known_bound(truth: Truth) -> Bound | None:
-    """The bound as it stands beside every stolen model: 100 steps of the judge, always the same dice, lambda unknown
-    unless all public images are of the private domain. None where there are too few images to tell.
+    """The bound as it stands beside every stolen model: 100 steps of the judge, always the same dice. Lambda is unknown
+    unless all public images are of the private domain, or the others are labelled with classes of the private task.
+    None where there are too few images to tell.
 
     The same images give the same bound, so it is computed once for all attacks and defenses that a process judges.
     """
     if truth.public is None or not len(truth.public) or not len(truth.test):
         return None
     images = hashlib.sha256()
-    for part in (truth.test.inputs, truth.public.inputs, truth.public.domains):
+    for part in (truth.test.inputs, truth.public.inputs, truth.public.domains, truth.public.labels):
         images.update(b"" if part is None else part.cpu().contiguous().numpy().tobytes())
     key = images.hexdigest()
     if key not in _KNOWN:
         try:
-            _KNOWN[key] = federation_bound(truth, torch.Generator().manual_seed(0), steps=100)
+            dice = torch.Generator().manual_seed(0)
+            _KNOWN[key] = federation_bound(truth, dice, same_classes=_alike(truth), steps=100)
         except (RefusedError, ShapeError):
             _KNOWN[key] = None
     return _KNOWN[key]

@@ -30,7 +30,8 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
     if (found.round, found.sender) not in truth.predicted:
         raise DataError(
             f"sender={found.sender!r}, round={found.round}: the truth does not hold what that client's model predicts; "
-            "judge a finding with the truth of the same federation, and with held-out examples"
+            "judge a finding with the truth of the same federation, with held-out examples, and where not every round "
+            "is tested (evaluate_every above 1), attack one that is"
         )
     victim = truth.predicted[(found.round, found.sender)].long()
     labels = truth.test.labels
@@ -61,8 +62,11 @@ def judge_model(found: StolenModel, truth: Truth, metrics: Sequence[str]) -> Jud
 
 def _predicted(found: StolenModel, weights: Weights, test: Examples) -> Tensor:
     """On the device that the weights are on: after every round thousands of pictures, more work than the theft."""
-    head = list(weights.tensors.values())[-1]  # a network of fedleak ends in it
-    module = build_model(found.model, tuple(test.inputs.shape[1:]), int(head.shape[0])).to(head.device).eval()
+    head = list(weights.tensors.values())[-1]
+    # A network of fedleak ends in as many numbers as it has classes; one's own may end in a single number (a scale),
+    # and is not asked.
+    classes = int(head.shape[0]) if head.ndim else 1
+    module = build_model(found.model, tuple(test.inputs.shape[1:]), classes).to(head.device).eval()
     values = {name: value.detach() for name, value in {**weights.tensors, **weights.buffers}.items()}
     inputs = found.normalisation.apply(test.inputs).to(head.device)
     return predict(Network(module), values, inputs).argmax(dim=-1).cpu()

@@ -11,7 +11,7 @@ from torch import nn
 from fedleak.components import configure
 from fedleak.errors import RefusedError
 from fedleak.models.registry import MODELS
-from fedleak.types import ModelSpec
+from fedleak.types import ModelSpec, made_by
 
 __all__ = ["build_model"]
 
@@ -28,7 +28,7 @@ def build_model(
         # Modules draw from torch's global generator when they are made: lend them a seeded one and give it back.
         torch.manual_seed(seed)
         if spec.factory is not None:
-            return spec.factory()
+            return made_by(spec.factory)
         if spec.name not in MODELS:
             raise RefusedError(
                 f"model={spec.name!r}: not one of {', '.join(sorted(MODELS))}; "

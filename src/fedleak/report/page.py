@@ -219,7 +219,7 @@ def _sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("pictures", "Pictures", context["pictures"]),
         ("table", "Numbers", context["federations"]),
         ("utility", "Cost of defenses", context["federations"] and context["utility"]),
-        ("frontier", "Utility and privacy", context["federations"] and context["frontiers"]),
+        ("frontier", "Utility against privacy", context["federations"] and context["frontiers"]),
         ("beside", "In context", context["federations"] and context["beside"]),
         ("confidence", "Confidence", context["federations"] and context["confidence"]),
         ("traces", "Search", context["traces"]),

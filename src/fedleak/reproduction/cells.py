@@ -81,9 +81,17 @@ def cells(
                 failed.append({"where": where, "metric": metric, "reason": reason or "no example has this number"})
                 continue
             ours = _interval(values, clusters, statistic.one)
-            published = table.published_number(where, statistic.beside or metric)
+            published = _published(table, where, statistic.beside or metric, statistic.less)
             found.append(Cell(where, metric, published, ours.mean, ours.low, ours.high, ours.n))
     return found, failed
+
+
+def _published(table: Table, where: Mapping[str, Any], metric: str, less: str) -> float | None:
+    """The paper's number; of a difference that of its two, where both are given."""
+    number, other = (None if not name else table.published_number(where, name) for name in (metric, less))
+    if not less or number is None:
+        return number
+    return None if other is None else round(number - other, 6)
 
 
 def _interval(values: Sequence[float], clusters: Sequence[tuple[Any, Any]], one: float | None) -> Interval:

@@ -24,14 +24,16 @@ class Statistic:
     """How a number comes about. `one` is what a success is printed as where every value is a success or 0: 100 for a
     percentage, 1 for a share. `of_federation`: it stands in the federation's own row, whatever the attack.
     `reads` names the metrics that a specification must ask for. `beside` is the statistic whose published number this
-    one is to be compared with. `may_lack`: where rows that are fine have no such number, nothing has failed: an attack
-    with one network for all clients has no other client's picture."""
+    one is to be compared with; with `less` it is that number minus the published one of `less`. `may_lack`: where rows
+    that are fine have no such number, nothing has failed: an attack with one network for all clients has no other
+    client's picture."""
 
     of: Callable[[Row, Evidence], Numbers]
     reads: tuple[str, ...] = ()
     one: float | None = None
     of_federation: bool = False
     beside: str = ""
+    less: str = ""
     may_lack: bool = False
 
 
@@ -197,7 +199,9 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         "attack_accuracy": _plain("attack_accuracy", 100.0, one=100.0),
         "victim_accuracy": _plain("victim_accuracy", 100.0, one=100.0),
         "fidelity": _plain("fidelity", 100.0, one=100.0),
-        "gap": Statistic(_gap, ("victim_accuracy", "attack_accuracy")),
+        "gap": Statistic(
+            _gap, ("victim_accuracy", "attack_accuracy"), beside="victim_accuracy", less="attack_accuracy"
+        ),
         # An upper bound, and called so in the notes of every table that prints it.
         "best_accuracy": Statistic(_best_round, ("attack_accuracy",)),
         "domain_distance": Statistic(_distance, ("attack_accuracy",)),

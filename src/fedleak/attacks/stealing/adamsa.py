@@ -36,7 +36,7 @@ class AdaMSA(StealingSettings):
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = StolenModels
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
 
     T0: NonNegativeInt = Field(default=3, description="how many rounds before the current one are averaged with it")
     w0: PositiveFloat = Field(default=0.5, description="weight of the current round; matters for 'literal' only")

@@ -33,7 +33,7 @@ class MSA(StealingSettings):
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = StolenModels
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
 
     def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> StolenModels:
         return steal(seen, self, reach=0, first_weight=1.0, rule="normalised", rng=rng, progress=progress)

@@ -72,8 +72,8 @@ def steal(
     found: dict[str, StolenModel] = {}
     objectives: dict[str, dict[int, float]] = {}
     notes: dict[str, object] = {"network": spec.name, "rounds": last, "victims": len(usable)}
-    # What networks drop is drawn for all of a stack in turn: a copy must not depend on those that are made beside it.
-    together = 1 if _drops(module) else settings.chunk
+    # What networks draw (dropout) is drawn for all of a stack in turn: a copy must not depend on those beside it.
+    together = 1 if _draws(module, seen.setup.input_shape) else settings.chunk
     chunks = [usable[at : at + together] for at in range(0, len(usable), together)]
     for number, chunk in enumerate(chunks):
         stack_notes, made = _imitate(
@@ -102,8 +102,17 @@ def _nobody(refused: dict[str, str]) -> str:
     return f"{first}{others}"
 
 
-def _drops(module: nn.Module) -> bool:
-    return any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in module.modules())
+def _draws(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether a network draws anything while it is trained: layers that drop, or what one's own does inside."""
+    if any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in module.modules()):
+        return True
+    shown, said = torch.rand(8, *shape, generator=torch.Generator().manual_seed(0)), []
+    module.train()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for seed in range(3):
+            torch.manual_seed(seed)
+            said.append(module(shown))
+    return any(not torch.equal(said[0], other) for other in said[1:])
 
 
 def _checked(setup: Setup, spec: ModelSpec) -> nn.Module:

@@ -104,6 +104,12 @@ class LogitSettings:
         """The rounds after which `Truth.utility` was measured; 0 is before round 1. The last is always among them."""
         return tuple(sorted({*range(0, self.rounds + 1, self.evaluate_every), self.rounds}))
 
+    def predicted_rounds(self) -> tuple[int, ...]:
+        """The rounds in `Truth.predicted`, whose stolen models can be judged: the evaluated ones, as far as they are
+        recorded, and the last recorded one."""
+        last = self.recorded_rounds()
+        return tuple(sorted({last, *(index for index in self.evaluated_rounds() if 0 < index < last)}))
+
     def client_spec(self, problem: Problem, number: int) -> ModelSpec:
         """The model of one client: its own, or its turn of `client_models`, or that of all."""
         if own := problem.models.get(list(problem.clients)[number]):

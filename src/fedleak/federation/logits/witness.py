@@ -18,8 +18,8 @@ __all__ = ["Witness"]
 class Witness:
     """Tests the clients' models along the way; nothing of it reaches the transcript.
 
-    `Truth.predicted` holds the rounds that `evaluated_rounds` names and the last recorded one: a test of every model
-    costs as much as training it where the test set is large.
+    `Truth.predicted` holds the rounds that `predicted_rounds` names: a test of every model costs as much as training it
+    where the test set is large.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Witness:
         self._clients, self._server_model = clients, server
         self._test = problem.normalisation.apply(problem.test.inputs).to(device)
         self._labels = problem.test.labels.to(device)
-        self._evaluated = set(settings.evaluated_rounds())
+        self._evaluated, self._remembered = set(settings.evaluated_rounds()), set(settings.predicted_rounds())
         self._classes: tuple[int, Tensor] = (-1, torch.zeros(0))
         self._utility: list[float] = []
         self._correct = torch.zeros(0)
@@ -51,12 +51,11 @@ class Witness:
 
     def upload(self, index: int, logits: Tensor) -> None:
         """The models behind the messages of a round, and their logits on the public examples before any defense."""
-        last = self._settings.recorded_rounds()
-        if index > last or (index not in self._evaluated and index != last):
+        if index not in self._remembered:
             return
         for name, classes in zip(self._clients.names, self._tested(), strict=True):
             self._predicted[(index, name)] = classes.to(torch.int16).cpu()
-        if index == last:
+        if index == self._settings.recorded_rounds():
             own = torch.cat([entropy(one) for one in self._clients.predict_own()])
             self._entropies["client on public"] = entropy(logits).flatten().cpu()
             self._entropies["client on private"] = own.cpu()
