@@ -42,8 +42,6 @@ from fedleak.wire import (
     Setup,
     Transcript,
     Weights,
-    made_by,
-    takes_nothing,
 )
 
 __all__ = [
@@ -75,9 +73,7 @@ __all__ = [
     "Transcript",
     "Truth",
     "Weights",
-    "made_by",
     "silent",
-    "takes_nothing",
 ]
 
 Progress = Callable[[int, int], None]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-
-from fedleak.errors import RefusedError
 
 __all__ = [
     "Gradients",
@@ -25,8 +22,6 @@ __all__ = [
     "Setup",
     "Transcript",
     "Weights",
-    "made_by",
-    "takes_nothing",
 ]
 
 Named = Mapping[str, Tensor]
@@ -77,33 +72,6 @@ class ModelSpec:
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     factory: Callable[[], nn.Module] | None = field(default=None, compare=False, repr=False)
-
-
-def takes_nothing(factory: Callable[..., Any], name: str = "") -> None:
-    """Refuses what cannot be called without arguments: a class that wants some, or the network itself."""
-    name = name or getattr(factory, "__qualname__", type(factory).__name__)
-    wants = "it is a network, which takes pictures" if isinstance(factory, nn.Module) else ""
-    try:
-        inspect.signature(factory).bind()
-    except TypeError as problem:
-        wants = wants or str(problem)
-    except ValueError:
-        pass  # written in C, and does not say what it takes
-    if wants:
-        raise RefusedError(
-            f"model={name!r}: is called without arguments to make the network ({wants}); give a function or a class "
-            "that needs none (lambda: Net(10)), not the network itself"
-        )
-
-
-def made_by(factory: Callable[[], nn.Module]) -> nn.Module:
-    """A user's own network, if that is what the factory makes. What goes wrong inside is for its author to see."""
-    takes_nothing(factory)
-    made: Any = factory()
-    if not isinstance(made, nn.Module):
-        name = getattr(factory, "__qualname__", type(factory).__name__)
-        raise RefusedError(f"model={name!r}: makes a {type(made).__name__}, not a torch.nn.Module; return the network")
-    return made
 
 
 @dataclass(frozen=True)

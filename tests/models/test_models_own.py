@@ -14,8 +14,9 @@ import fedleak
 from fedleak.audit.registry import load_code
 from fedleak.audit.spec import make_spec
 from fedleak.errors import RefusedError, SpecError
+from fedleak.factories import frozen_as_buffers, made_by
 from fedleak.models import build_model
-from fedleak.types import Examples, ModelSpec, made_by
+from fedleak.types import Examples, ModelSpec, Weights
 
 NET = nn.Linear(3, 2)
 
@@ -63,3 +64,49 @@ def test_what_goes_wrong_inside_is_left_for_its_author_to_see() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         made_by(broken)
+
+
+class Tuned(nn.Module):
+    """A body that stays as it is, and a head that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(16, 8), nn.Linear(8, 3)
+        self.body.requires_grad_(False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(torch.sigmoid(self.body(inputs.flatten(1))))
+        return out
+
+
+@pytest.mark.parametrize("protocol", ["fedsgd", "fedavg"])
+def test_frozen_layers_are_not_trained_and_an_attack_reads_the_rest(protocol: str) -> None:
+    pixels = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    clients = {f"c{k}": Examples(pixels[k::2], torch.arange(3)) for k in range(2)}
+    recording = fedleak.simulate(
+        clients,
+        Examples(pixels, torch.arange(6) % 3),
+        model=Tuned,
+        protocol=protocol,
+        rounds=2,
+        record="all",
+        examples=1,
+        lr=0.1,
+    )
+    first, second = recording.transcript.rounds
+    assert isinstance(first.broadcast, Weights)
+    assert isinstance(second.broadcast, Weights)
+    assert set(first.broadcast.tensors) == {"head.weight", "head.bias"}
+    assert torch.equal(first.broadcast.buffers["body.weight"], second.broadcast.buffers["body.weight"])
+    assert not torch.equal(first.broadcast.tensors["head.weight"], second.broadcast.tensors["head.weight"])
+    finding = fedleak.attack(recording.transcript, "dlm_plus", steps=3)
+    assert {victim.status for victim in finding.victims} == {"ok"}
+
+
+def test_freezing_leaves_the_network_of_its_author_alone() -> None:
+    mine = Tuned()
+    made = frozen_as_buffers(mine)
+    assert [name for name, _ in made.named_parameters()] == ["head.weight", "head.bias"]
+    assert len(list(mine.parameters())) == 4
+    assert torch.equal(made(torch.ones(1, 1, 4, 4)), mine(torch.ones(1, 1, 4, 4)))
+    assert frozen_as_buffers(NET) is NET

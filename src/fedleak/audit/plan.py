@@ -16,10 +16,10 @@ from fedleak.audit.registry import registry
 from fedleak.audit.spec import Arm, AttackChoice, Point, Spec
 from fedleak.components import resolved
 from fedleak.data import split_manifest
+from fedleak.factories import made_by
 from fedleak.files import digest
 from fedleak.metrics import NotAvailable, default_threshold, load_lpips
 from fedleak.seeding import Seeds
-from fedleak.types import made_by
 
 __all__ = ["REVISION", "FederationJob", "Plan", "Trial", "make_plan"]
 

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fedleak.errors import RefusedError
-from fedleak.types import takes_nothing
+from fedleak.factories import takes_nothing
 
 __all__ = ["KINDS", "did_you_mean", "load_code", "lookup", "registry"]
 

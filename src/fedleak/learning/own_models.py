@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedleak.errors import RefusedError
-from fedleak.types import Gradients, Message, Named, Payload, Round, Transcript, Weights, made_by
+from fedleak.factories import frozen_as_buffers, made_by
+from fedleak.types import Gradients, Message, Named, Payload, Round, Transcript, Weights
 
 __all__ = ["BatchNorm", "attackable", "prepare", "without_dropout"]
 
@@ -35,16 +36,10 @@ def attackable(model: Callable[[], nn.Module], *, batchnorm: BatchNorm = "batch"
     """
 
     def made() -> nn.Module:
-        module = made_by(model).eval().float()
+        module = frozen_as_buffers(made_by(model)).eval().float()
         for part in module.modules():
             if batchnorm == "batch" and isinstance(part, _BatchNorm):
                 part.train()
-            for name, value in list(part.named_parameters(recurse=False)):
-                if not value.requires_grad:
-                    del part._parameters[name]
-                    part.register_buffer(name, value.detach())
-        if not any(True for _ in module.parameters()):
-            raise RefusedError(f"model={type(module).__name__}: every parameter is frozen, so no update says anything")
         return module
 
     return made

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedleak.errors import RefusedError, ShapeError
+from fedleak.factories import frozen_as_buffers
 from fedleak.learning.layout import as_given, as_rows, channels_first_is_slow, channels_last, copied
 from fedleak.learning.optimisers import Optimiser, Rule
 from fedleak.learning.replay import StepReplay
@@ -73,21 +74,17 @@ class Stack:
     ) -> None:
         if not modules:
             raise RefusedError("modules=0: a stack needs at least one network")
-        self.modules = [copy.deepcopy(module).to(device) for module in modules]
+        self.modules = [frozen_as_buffers(copy.deepcopy(module)).to(device) for module in modules]
         self.device = torch.device(device)
         self._notes: dict[str, str] = {}
         chosen = mode if mode != "auto" else (ON_CUDA if self.device.type == "cuda" else "loop")
         self.mode: Mode = "loop" if chosen == "streams" and self.device.type != "cuda" else chosen
         self._parameters = as_rows([dict(module.named_parameters()) for module in self.modules])
         self._buffers = as_rows([dict(module.named_buffers()) for module in self.modules])
-        # Of networks of one's own some layers may be frozen (requires_grad=False): they stay as they are.
-        trained = [name for name, value in self.modules[0].named_parameters() if value.requires_grad]
-        if not trained:
-            raise RefusedError(f"model={type(modules[0]).__name__}: every parameter is frozen, so it learns nothing")
-        self._trained = [self._parameters[name].requires_grad_() for name in trained]
-        self._own = [[value for value in module.parameters() if value.requires_grad] for module in self.modules]
+        for value in self._parameters.values():
+            value.requires_grad_()
         rule = Rule(optimiser, lr, weight_decay, betas, epsilon, momentum)
-        self._optimisers = [Optimiser(rule, own) for own in self._own]
+        self._optimisers = [Optimiser(rule, list(module.parameters())) for module in self.modules]
         self._template = copy.deepcopy(self.modules[0])
         slow = self.device.type in CHANNELS_LAST_ON and channels_first_is_slow(self.modules[0])
         self._laid_out = channels_last if slow else as_given
@@ -185,7 +182,7 @@ class Stack:
     def _alone(self, k: int, loss: Objective, given: Sequence[Tensor]) -> Tensor:
         value = loss(self.modules[k](self._laid_out(given[0])), *given[1:])
         # A layer that nothing goes through has a slope of zeros.
-        self._optimisers[k].step(torch.autograd.grad(value, self._own[k], materialize_grads=True))
+        self._optimisers[k].step(torch.autograd.grad(value, list(self.modules[k].parameters()), materialize_grads=True))
         return value.detach()
 
     def _in_streams(self, group: tuple[int, ...], loss: Objective, given: Sequence[Sequence[Tensor]]) -> Tensor:
@@ -210,7 +207,7 @@ class Stack:
         rows = [torch.stack(list(of)) for of in given]
         values = vmap(one, randomness="different")(self._parameters, self._buffers, *rows)
         # The networks share nothing, so the gradient of the sum is each network's own.
-        slopes = torch.autograd.grad(values.sum(), self._trained, materialize_grads=True)
+        slopes = torch.autograd.grad(values.sum(), list(self._parameters.values()), materialize_grads=True)
         for k, optimiser in enumerate(self._optimisers):
             optimiser.step([slope[k] for slope in slopes])
         return values.detach()

@@ -10,8 +10,9 @@ from torch import nn
 
 from fedleak.components import configure
 from fedleak.errors import RefusedError
+from fedleak.factories import frozen_as_buffers, made_by
 from fedleak.models.registry import MODELS
-from fedleak.types import ModelSpec, made_by
+from fedleak.types import ModelSpec
 
 __all__ = ["build_model"]
 
@@ -28,7 +29,7 @@ def build_model(
         # Modules draw from torch's global generator when they are made: lend them a seeded one and give it back.
         torch.manual_seed(seed)
         if spec.factory is not None:
-            return made_by(spec.factory)
+            return frozen_as_buffers(made_by(spec.factory))
         if spec.name not in MODELS:
             raise RefusedError(
                 f"model={spec.name!r}: not one of {', '.join(sorted(MODELS))}; "
