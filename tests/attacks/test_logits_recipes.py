@@ -240,14 +240,6 @@ def _broken_at_the_second_call(show: Callable[[InversionStack, Tensor], Tensor])
     return broken
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-def test_without_the_servers_predictions_the_attack_trains_its_own_model(labelled: bool) -> None:
-    scene = stage_logits(rounds=2, server=False, labelled=labelled)
-    finding, again = run(scene), run(scene)
-    assert "f_0 trained by the attack" in finding.notes["server"]
-    assert torch.equal(finding.victims[0].inputs, again.victims[0].inputs)
-
-
 def test_progress_is_told_to_the_end() -> None:
     told: list[tuple[int, int]] = []
     attack = configure(ATTACKS["ptbi"], FAST)
