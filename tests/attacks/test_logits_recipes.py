@@ -91,8 +91,10 @@ def test_what_a_finding_holds(name: str) -> None:
     assert found.trace.steps == tuple(range(1, 9))
     assert found.trace.objective.shape == (1, 8)
     assert float(found.trace.objective[0, -1]) == victim.objective < float(found.trace.objective[0, 0])
+    assert found.notes["clients"] == 3  # TBI's one network learns from all of them
     if name == "tbi":
         assert (victim.senders, victim.candidates, victim.chosen) == ((), None, ())
+        assert run(scene, name, steps=1, clients="last").notes["clients"] == 1
     else:
         assert victim.senders == ("client-0", "client-1", "client-2")
         assert victim.candidates is not None
