@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedleak.errors import RefusedError, ShapeError
+from fedleak.learning.functional import explained
 from fedleak.learning.layout import as_given, as_rows, channels_first_is_slow, channels_last, copied
 from fedleak.learning.optimisers import Optimiser, Rule
 from fedleak.learning.replay import StepReplay
@@ -180,7 +181,11 @@ class Stack:
 
     def _alone(self, k: int, loss: Objective, given: Sequence[Tensor]) -> Tensor:
         parameters = list(self.modules[k].parameters())
-        value = loss(self.modules[k](self._laid_out(given[0])), *given[1:])
+        try:
+            outputs = self.modules[k](self._laid_out(given[0]))
+        except ValueError as problem:
+            raise explained(problem) from None
+        value = loss(outputs, *given[1:])
         self._optimisers[k].step(torch.autograd.grad(value, parameters))
         return value.detach()
 
