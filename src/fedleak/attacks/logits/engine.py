@@ -78,7 +78,9 @@ class _Run:
         # Clients, not networks: TBI's only one learns from all of them.
         self.learnt_from = {"last": 1, "server": 0}.get(recipe.feed, len(took_part))
         self.took_part = took_part if recipe.feed in ("paired", "client") else {FEDERATION: list(places)}
-        self.prior = recipe.prior.make(scene, prior_seed, self.notes) if recipe.gamma > 0 else mean_prior(scene)
+        self.prior = mean_prior(scene)
+        if recipe.gamma > 0:
+            self.prior = recipe.prior.make(scene, prior_seed, self.notes, lambda: progress(0, self._total()))
         self.losses: dict[int, list[Tensor]] = {}
         self.shown: dict[int, dict[str, Tensor]] = {at: {} for at in places}
         self.diverged: list[str] = []
