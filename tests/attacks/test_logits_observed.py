@@ -128,5 +128,5 @@ def test_answers_on_a_part_of_the_public_set_are_found_by_position() -> None:
     who = list(seen.clients.values())
     assert seen.answered(scene.clean, who, COUNT).tolist() == [2, 5, 40]
     assert torch.equal(seen.clients["client-0"].at(torch.tensor([2, 40]), COUNT), values()[[2, 40]])
-    with pytest.raises(RefusedError, match="answered by all"):
+    with pytest.raises(RefusedError, match=r"answered by all of 2 models.*\(alignment\), or .* \(round=\.\.\.\)"):
         seen.answered(torch.tensor([7]), who, COUNT)

@@ -57,6 +57,25 @@ def test_a_learned_prior_has_a_picture_for_every_label_of_the_other_domain(kind:
     assert torch.equal(made(of, kind)[0].pictures, prior.pictures)
 
 
+@pytest.mark.parametrize("kind", LEARNED)
+def test_a_time_limit_holds_while_a_prior_is_learned(kind: str) -> None:
+    """CycleGAN on photographs takes hours, and the attack has not made a step by then."""
+
+    class OverError(Exception):
+        pass
+
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+        raise OverError
+
+    attack = PLI(prior=kind, prior_epochs=2, prior_width=2, width=0.01, steps=3)
+    with pytest.raises(OverError):
+        attack(stage_logits(rounds=2).transcript, rng=torch.Generator().manual_seed(0), progress=progress)
+    assert told == [(0, 6)]
+
+
 def test_a_learned_prior_never_learns_from_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where clean pictures of targets are public, they are not trained on."""
     of = scene()

@@ -53,6 +53,12 @@ def test_the_line_of_a_trial_speaks_of_what_was_found(scores: Mapping[str, Seque
     assert _outcome(trial("x"), [row(scores)]) == f"orl fedmd none x: {said}"
 
 
+def test_a_federation_without_a_test_set_is_not_said_to_be_wrong_about_everything() -> None:
+    assert _outcome(trial(None), [row({"utility": [1.0, 0.5]})]).endswith(": test accuracy 0.750")
+    untested = _outcome(trial(None), [row({}, "refused", "not tested")])
+    assert untested == "orl fedmd none None: no test accuracy (not tested)"
+
+
 def test_a_refused_victim_is_told_with_its_reason() -> None:
     rows = [row({"label_errors": [0.0, 0.0]}), row({}, "refused", "no history")]
     assert _outcome(trial("x"), rows) == "orl fedmd none x: 0 of 2 labels wrong; 1 refused: no history"

@@ -105,6 +105,18 @@ def test_dropout_repeats_from_the_seed_and_leaves_the_global_generator_alone(vec
     assert one.truth.utility == two.truth.utility
 
 
+class Faulty(nn.Module):
+    """Fails while it trains, and only then: nobody finds out before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        flat = inputs.flatten(1)
+        return nn.functional.linear(flat[:, 1:] if self.training else flat, self.linear.weight)
+
+
 def test_a_module_with_a_fault_shows_its_own_error() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
-        FedSGD(vectorise="always")(problem(lambda: nn.Sequential(nn.Flatten(), nn.Linear(7, 2))), identity, Seeds(0))
+        FedSGD(vectorise="always")(problem(Faulty), identity, Seeds(0))

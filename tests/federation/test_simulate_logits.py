@@ -85,6 +85,38 @@ def test_networks_that_do_not_fit_are_refused_with_the_reason() -> None:
         fedleak.simulate(CLIENTS, TEST, model=linear, models={"ward": deep}, protocol="fedavg", examples=1)
 
 
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Linear(5, 7))
+
+
+@pytest.mark.parametrize("protocol", ["fedmd", "fedavg"])
+def test_networks_that_do_not_take_the_pictures_are_refused_before_training(protocol: str) -> None:
+    def narrow() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(63, 7))
+
+    settings = {"public": PUBLIC, **QUICK} if protocol == "fedmd" else {}
+    with pytest.raises(ShapeError, match=rf"{protocol}: .*does not take pictures of \(1, 8, 8\) \(mat1 and mat2"):
+        fedleak.simulate(CLIENTS, TEST, model=narrow, protocol=protocol, device="cpu", **settings)
+    if protocol == "fedmd":
+        with pytest.raises(ShapeError, match="the network of desk does not take"):
+            fedleak.simulate(
+                CLIENTS, TEST, model=linear, models={"desk": narrow}, protocol=protocol, device="cpu", **settings
+            )
+    else:
+        with pytest.raises(ShapeError, match=r"fedavg: the network gives \(3,\) numbers .* there are 4 classes"):
+            fedleak.simulate(CLIENTS, TEST, model=lambda: linear(3), protocol=protocol, device="cpu")
+
+
+@pytest.mark.parametrize("protocol", ["fedmd", "fedavg"])
+def test_a_batch_of_one_picture_that_batchnorm_cannot_take_is_refused_with_the_way_out(protocol: str) -> None:
+    """clinic holds three pictures: a batch of two, and one picture is left."""
+    settings = {"public": PUBLIC, **QUICK} if protocol == "fedmd" else {}
+    settings |= {"model": normed, "protocol": protocol, "device": "cpu"}
+    with pytest.raises(RefusedError, match=r"one number a channel .* \(batch_size, public_batch_size, examples\)"):
+        fedleak.simulate(CLIENTS, TEST, **{**settings, "batch_size": 2})
+    fedleak.simulate(CLIENTS, TEST, **{**settings, "batch_size": 4})
+
+
 @pytest.mark.parametrize("protocol", ["fedsgd", "fedmd", "dsfl"])
 def test_pixels_and_labels_of_another_kind_are_refused_before_training_by_the_name_of_who_holds_them(
     protocol: str,

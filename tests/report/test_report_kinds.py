@@ -12,6 +12,7 @@ from fedleak.report.arms import arms_of
 from fedleak.report.kinds import Kind, kind_of, one_of, things
 from fedleak.report.levels import above_a_guess, copied_share, level_of, strongest
 from fedleak.report.tables import Summary, summary
+from fedleak.report.verdict import judge
 
 Make = Callable[..., Row]
 
@@ -137,6 +138,23 @@ def test_the_strongest_of_several_kinds_is_the_worst(make_row: Make) -> None:
     assert pictures is not None
     assert pictures.hits == 5
     assert arm.strongest_of("counts") is None
+
+
+def test_an_attack_that_its_own_prior_outdoes_does_not_hide_one_without_a_prior(make_row: Make) -> None:
+    """Masked twins of LFW are public: the prior alone knows everybody, and PLI gets a little less."""
+    with_prior, without = (
+        people(make_row, hits=18, prior=20),
+        people(make_row, hits=15, prior=1, attack="ptbi"),
+    )
+    found = strongest(summary([with_prior, without]))
+    assert found is not None
+    assert found.where["attack"] == "ptbi"
+    assert level_of(found) == "severe"
+    verdict = judge(arms_of(summary([with_prior, without]), [with_prior, without], lambda row: {}))
+    assert verdict.level == "severe"
+    assert "ptbi recovered pictures of 15 of 20 people" in verdict.sentences[0]
+    (alone,) = summary([with_prior])
+    assert strongest([alone]) is alone
 
 
 def test_plain_data_says_what_it_is(make_row: Make) -> None:

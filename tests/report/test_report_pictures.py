@@ -49,11 +49,11 @@ def test_large_images_are_reduced_and_keep_their_shape() -> None:
     assert decoded(data_uri(np.zeros((1, 320, 640)))).shape == (80, 160)
 
 
-def victim(folder: RunFolder, make_row: Make, client: str, images: int, **where: Any) -> Row:
+def victim(folder: RunFolder, make_row: Make, client: str, images: int, metric: str = "psnr", **where: Any) -> Row:
     level = np.linspace(0, 1, images)[:, None, None, None] * np.ones((images, 1, 4, 4))
     blob = save({"original": level.astype(np.float32), "reconstruction": (1 - level).astype(np.float32)})
-    psnr = [10.0 + at for at in range(images)]
-    return make_row({"client": client, **where}, {"psnr": psnr}, artifacts={"images": folder.put(blob)})
+    scores = {metric: [1.0] * images} if metric == "attack_accuracy" else {metric: [10.0 + at for at in range(images)]}
+    return make_row({"client": client, **where}, scores, artifacts={"images": folder.put(blob)})
 
 
 def test_every_client_has_a_picture_before_any_has_two(tmp_path: Path, make_row: Make) -> None:
@@ -77,6 +77,21 @@ def test_arms_share_a_column_only_where_they_hold_the_same_image(tmp_path: Path,
         [True, False],
         [False, True],
     ]
+
+
+@pytest.mark.parametrize(("metric", "columns"), [("attack_accuracy", 2), ("psnr", 4)])
+def test_a_person_has_one_column_whatever_round_was_attacked(
+    tmp_path: Path, make_row: Make, metric: str, columns: int
+) -> None:
+    """one_shot leaves one round, the other arms five. A client may train on another image in another round."""
+    folder = RunFolder(tmp_path)
+    arms = [
+        victim(folder, make_row, "federation", 2, metric, defense=name, round=round_, attack="pli")
+        for name, round_ in (("none", 5), ("one_shot", 1))
+    ]
+    sheet = sheet_of(summary(arms), Blobs(folder))
+    assert sheet is not None
+    assert len(sheet.originals) == columns
 
 
 def test_the_strip_runs_from_the_start_to_the_end(faces_run: Path) -> None:

@@ -76,7 +76,8 @@ def test_what_the_attacker_knew_of_the_labels(make_row: Make) -> None:
 
 def test_pictures_that_the_prior_makes_too_are_no_leak(make_row: Make) -> None:
     found = verdict_of([people(make_row, hits=2), people(make_row, hits=2, defense="label_only")], facts={})
-    assert (found.level, found.badge) == ("unrecovered", "No people recognised in pictures")
+    assert (found.level, found.badge) == ("unrecovered", "Recognised no more than a guess")
+    assert verdict_of([people(make_row, hits=0)]).badge == "No people recognised in pictures"
     assert found.sentences[0] == (
         "With no defense, pli recovered pictures of 2 of 20 people from the predictions that 4 clients sent in fedmd: "
         "no more than a guess (2 of 20: the prior of the attack, before it saw a message). That is no proof that "

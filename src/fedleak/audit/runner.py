@@ -106,7 +106,9 @@ def _outcome(trial: Trial, rows: Sequence[Row]) -> str:
     """One line that says what a trial found."""
     if trial.choice is None:
         correct = rows[0].scores.get("utility", [])
-        return f"{trial.label()}: test accuracy {sum(correct) / max(len(correct), 1):.3f}"
+        if not correct:
+            return f"{trial.label()}: no test accuracy ({rows[0].reason})"
+        return f"{trial.label()}: test accuracy {sum(correct) / len(correct):.3f}"
     bad = [row for row in rows if row.status not in ("ok", "diverged")]
     marked = [row for row in rows if row.status == "ok" and row.reason]
     text = f"{trial.label()}: {_found(rows)}"

@@ -14,7 +14,8 @@ from fedleak.defenses.compose import Chain, chain
 from fedleak.errors import RefusedError
 from fedleak.federation.base import Problem, Settings
 from fedleak.federation.client import Batching, Task, Work, prepare, send, work_all
-from fedleak.learning.functional import Loss, Network, accuracy, loss_named
+from fedleak.federation.networks import check_network
+from fedleak.learning.functional import Loss, Network, accuracy, loss_named, predict
 from fedleak.learning.sgd import Local
 from fedleak.models import build_model
 from fedleak.seeding import Seeds
@@ -70,6 +71,7 @@ def federate(
     network, judge = Network(module), Network(copy.deepcopy(module).eval())
     work = rules.work(network, loss_named(problem.loss))
     server = Server(Weights(network.initial(), network.buffers()))
+    _check(problem, settings, judge, device)
     offsets, private, owners = _pooled(problem.clients)
     test = problem.normalisation.apply(problem.test.inputs).to(device), problem.test.labels.to(device)
 
@@ -114,6 +116,17 @@ def federate(
         progress(index, settings.rounds)
     truth = Truth(private, owners, used, problem.test, tuple(utility), correct)
     return Recording(Transcript(settings.setup(problem, rules.epochs), tuple(rounds)), truth)
+
+
+def _check(problem: Problem, settings: Settings, network: Network, device: str) -> None:
+    """A network of somebody's own may not take the pictures, or tell too few classes apart."""
+    one = problem.normalisation.apply(next(iter(problem.clients.values())).inputs[:1]).to(device)
+
+    def ask() -> Tensor:
+        return predict(network, network.initial(), one)
+
+    who = f"{type(settings).__name__.lower()}: the network"
+    check_network(who, ask, problem.input_shape, problem.classes, None)
 
 
 def _allowed(defense: Chain) -> Chain:

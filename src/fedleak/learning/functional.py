@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedleak.errors import RefusedError
 from fedleak.types import Named
 
-__all__ = ["LOSSES", "Loss", "Network", "accuracy", "loss_named", "predict"]
+__all__ = ["LOSSES", "Loss", "Network", "accuracy", "explained", "loss_named", "predict"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (n, classes), targets) to a scalar mean; targets are class indices (n,) or probabilities (n, classes)."""
@@ -52,8 +52,22 @@ class Network:
         return {name: value.detach().clone() for name, value in self.module.named_buffers()}
 
     def __call__(self, parameters: Named, inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.module, {**self.buffers(), **parameters}, (inputs,))
+        try:
+            outputs: Tensor = functional_call(self.module, {**self.buffers(), **parameters}, (inputs,))
+        except ValueError as problem:
+            raise explained(problem) from None
         return outputs
+
+
+def explained(problem: ValueError) -> Exception:
+    """In words with a way out, where a normalisation refuses a batch of one number a channel; else the problem."""
+    if "Expected more than 1 value per channel" not in str(problem):
+        return problem
+    return RefusedError(
+        "the network: a batch normalisation has one number a channel in a step of one picture, and no variance; let no "
+        "batch, the last of an epoch included, hold one picture (batch_size, public_batch_size, examples), or use "
+        "another normalisation (LayerNorm, GroupNorm)"
+    )
 
 
 def predict(network: Network, parameters: Named, inputs: Tensor, batch_size: int = 1024) -> Tensor:

@@ -33,6 +33,7 @@ from torch.func import functional_call, vmap
 
 from fedleak.errors import RefusedError, ShapeError
 from fedleak.factories import frozen_as_buffers
+from fedleak.learning.functional import explained
 from fedleak.learning.layout import as_given, as_rows, channels_first_is_slow, channels_last, copied
 from fedleak.learning.optimisers import Optimiser, Rule
 from fedleak.learning.replay import StepReplay
@@ -180,7 +181,11 @@ class Stack:
         return torch.stack([self._alone(k, loss, [of[at] for of in given]) for at, k in enumerate(group)])
 
     def _alone(self, k: int, loss: Objective, given: Sequence[Tensor]) -> Tensor:
-        value = loss(self.modules[k](self._laid_out(given[0])), *given[1:])
+        try:
+            outputs = self.modules[k](self._laid_out(given[0]))
+        except ValueError as problem:
+            raise explained(problem) from None
+        value = loss(outputs, *given[1:])
         # A layer that nothing goes through has a slope of zeros.
         self._optimisers[k].step(torch.autograd.grad(value, list(self.modules[k].parameters()), materialize_grads=True))
         return value.detach()

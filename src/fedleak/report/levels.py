@@ -71,7 +71,10 @@ def copied_share(found: Summary) -> float:
 
 def strongest(attacks: Iterable[Summary]) -> Summary | None:
     """The attack that got the largest share, then the one that was told least, then the one with the closest images or
-    the most faithful copy; None where none was judged. Of several kinds the worst."""
+    the most faithful copy; None where none was judged. Of several kinds the worst.
+
+    Of pictures of classes, copies and counts one that beats its guess goes before all that do not: an attack whose
+    prior knows everybody already says nothing, and must not stand before one without a prior that does."""
     best = []
     judged = [found for found in attacks if found.success is not None]
     for kind in KINDS:
@@ -85,7 +88,8 @@ def worst_first(found: Iterable[Summary]) -> list[Summary]:
     return sorted(found, key=lambda one: (-LEVELS.index(level_of(one)), KINDS.index(one.kind)))
 
 
-def _strength(found: Summary) -> tuple[float, int, float]:
+def _strength(found: Summary) -> tuple[bool, float, int, float]:
+    beats = found.kind != "images" and above_a_guess(found)
     share = found.success.mean if found.success is not None else 0.0
     close = next((found.scores[name].mean for name in ("psnr", "ssim", "fidelity") if name in found.scores), 0.0)
-    return share, -len(found.granted), close
+    return beats, share, -len(found.granted), close

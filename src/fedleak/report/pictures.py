@@ -143,7 +143,9 @@ def _pair(row: Row, at: int, images: Arrays) -> Pair:
     hits, ssim, psnr = (row.scores.get(name, ()) for name in (measure(kind), "ssim", "psnr"))
     shown = data_uri(images["original"][at])
     # The picture itself is part of the place: arms that hold other images must not share a column.
-    place = "\x1f".join([str(row.where.get(key)) for key in ("seed", "round", "client")] + [str(at), shown])
+    # Of a class that picture is the same in every round; one_shot is attacked in another than the other arms.
+    keys = ("seed", "client") if kind == "classes" else ("seed", "round", "client")
+    place = "\x1f".join([str(row.where.get(key)) for key in keys] + [str(at), shown])
     if kind == "classes":
         closeness = f"SSIM {ssim[at]:.2f}".replace("-", "−") if at < len(ssim) else ""
         marks = ("recognised", "missed")

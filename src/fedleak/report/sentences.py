@@ -170,9 +170,9 @@ def badge(level: Level, found: Summary) -> str:
     """Three to five words for the head of the page."""
     name = found.things
     if level == "unrecovered":
-        guess = "recovered no more than a guess"
+        guess = {"images": "recovered no more than a guess", "classes": "recognised no more than a guess"}
         nothing = {"images": f"no {name} recovered by these attacks", "classes": f"no {name} recognised in pictures"}
-        return guess if found.hits and found.kind == "images" else nothing.get(found.kind, "no more than a guess")
+        return (guess if found.hits else nothing).get(found.kind, "no more than a guess")
     match found.kind:
         case "images":
             return f"private {name} recovered" if level == "severe" else f"some private {name} recovered"

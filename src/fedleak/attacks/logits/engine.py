@@ -75,8 +75,12 @@ class _Run:
                 own = own or OwnServer(seen.setup, scene, server_seed)
                 self.servers[at] = own.after(round_)
                 self.notes["server"] = "f_0 trained by the attack: the recording has no predictions of the server"
+        # Clients, not networks: TBI's only one learns from all of them.
+        self.learnt_from = {"last": 1, "server": 0}.get(recipe.feed, len(took_part))
         self.took_part = took_part if recipe.feed in ("paired", "client") else {FEDERATION: list(places)}
-        self.prior = recipe.prior.make(scene, prior_seed, self.notes) if recipe.gamma > 0 else mean_prior(scene)
+        self.prior = mean_prior(scene)
+        if recipe.gamma > 0:
+            self.prior = recipe.prior.make(scene, prior_seed, self.notes, lambda: progress(0, self._total()))
         self.losses: dict[int, list[Tensor]] = {}
         self.shown: dict[int, dict[str, Tensor]] = {at: {} for at in places}
         self.diverged: list[str] = []
@@ -124,7 +128,7 @@ class _Run:
             status="diverged" if self.diverged else "ok",
             reason="; ".join(self.diverged),
         )
-        notes = {**self.notes, "rounds": len(self.places), "clients": len(self.took_part) if of_clients else 1}
+        notes = {**self.notes, "rounds": len(self.places), "clients": self.learnt_from}
         return ClassReconstruction((victim,), self._trace(objective, by_round), notes)
 
     def _trace(self, objective: Tensor, by_round: Sequence[Tensor]) -> Trace:

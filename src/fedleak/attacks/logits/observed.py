@@ -78,7 +78,8 @@ class Observed:
         if len(kept) == 0:
             raise RefusedError(
                 f"round {self.number}: no public picture of the private domain was answered by all of "
-                f"{len(who)} models; the predictions must share some of the public set"
+                f"{len(who)} models, of clients and server; let them predict on more of the public set (alignment), or "
+                "attack up to an earlier round (round=...)"
             )
         return kept
 

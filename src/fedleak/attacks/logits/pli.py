@@ -44,7 +44,7 @@ class PLI(LogitSettings):
     needs: ClassVar[frozenset[str]] = frozenset({"target_labels"})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
     yields: ClassVar[type] = ClassReconstruction
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strong": {},
         "paper": {"prior": "cyclegan", "prior_epochs": 100, "choice": "sum"},

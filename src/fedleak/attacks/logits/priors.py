@@ -25,7 +25,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedleak.attacks.logits.observed import Scene
-from fedleak.attacks.logits.translation import Pairs, Translate, train_autoencoder, train_cyclegan, train_deblur
+from fedleak.attacks.logits.translation import (
+    Beat,
+    Pairs,
+    Translate,
+    train_autoencoder,
+    train_cyclegan,
+    train_deblur,
+)
 from fedleak.errors import RefusedError
 from fedleak.files import disk_is_full, kept_in, one_at_a_time, replace_file
 
@@ -86,7 +93,7 @@ class PriorRecipe:
     cache: str | None = None
     blur: int | None = None
 
-    def make(self, scene: Scene, seed: int, notes: MutableMapping[str, Any]) -> Prior:
+    def make(self, scene: Scene, seed: int, notes: MutableMapping[str, Any], beat: Beat = lambda: None) -> Prior:
         """Where the public set has no labels (DS-FL) only eq. 8 is left, and `notes` says so."""
         if self.kind == "mean" or scene.labels is None:
             unlabelled = self.kind != "mean"
@@ -94,7 +101,7 @@ class PriorRecipe:
             return mean_prior(scene)
         pairs = _pairs(scene, self.kind, self.blur, notes)
         notes["prior"] = self.kind  # whoever made it: a row must not depend on which worker was first
-        found = self._found(self._key(scene, seed), lambda: self._learned(scene, pairs, seed))
+        found = self._found(self._key(scene, seed), lambda: self._learned(scene, pairs, seed, beat))
         device = scene.pictures.device
         labels, pictures = found["labels"].to(device), found["pictures"].to(device)
         lacking = int((~torch.isin(scene.targets, labels)).sum())
@@ -102,11 +109,11 @@ class PriorRecipe:
             notes["prior_missing"] = f"{lacking} target labels have no public picture: the mean of D_0 stands for them"
         return Prior(torch.cat([pictures, mean_prior(scene).pictures]), labels)
 
-    def _learned(self, scene: Scene, pairs: Pairs, seed: int) -> dict[str, Tensor]:
+    def _learned(self, scene: Scene, pairs: Pairs, seed: int, beat: Beat) -> dict[str, Tensor]:
         """Eq. 9: the mean of every label's translated pictures."""
         rng = torch.Generator().manual_seed(seed)
         settings = {"epochs": self._epochs, "width": self.width, "batch": self.batch or BATCH[self.kind]}
-        translate = TRAINERS[self.kind](pairs, rng=rng, **settings)
+        translate = TRAINERS[self.kind](pairs, rng=rng, beat=beat, **settings)
         assert scene.labels is not None
         of_other = scene.labels[scene.other]
         made = translate(_first(scene.pictures[scene.other]))

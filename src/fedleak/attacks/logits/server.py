@@ -26,6 +26,8 @@ class OwnServer:
 
     def __init__(self, setup: Setup, scene: Scene, seed: int) -> None:
         self._rng = torch.Generator().manual_seed(seed)
+        # Apart from the order of the batches, which then does not depend on whether the network drops out.
+        self._dropped = torch.Generator().manual_seed(seed + 1)
         module = build_model(setup.model, setup.input_shape, setup.classes, self._rng)
         device = scene.pictures.device
         self._stack = Stack([module], lr=LR, weight_decay=WEIGHT_DECAY, device=device)
@@ -37,7 +39,7 @@ class OwnServer:
         """Its predictions on the whole public set once it has learnt from this round."""
         rows, targets = self._lesson(seen)
         batches = [rows[index.to(rows.device)] for index in epoch_batches(len(rows), BATCH, self._rng)]
-        self._stack.fit(cross_entropy, self._inputs, [targets], [batches])
+        self._stack.fit(cross_entropy, self._inputs, [targets], [batches], rng=self._dropped)
         everything = torch.arange(len(self._scene), device=self._inputs.device)
         return Answers(self._stack.predict(self._inputs)[0], everything)
 

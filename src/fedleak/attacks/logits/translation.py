@@ -1,5 +1,7 @@
 """Training a translator from the other domain to that of the private pictures, on public identities only (section 5).
 
+This takes longer than the attack itself where pictures are large: `beat` is called all along, and may raise.
+
 Pairs are two public pictures of one person, one of each domain. Which of a person's pictures belong together nobody
 says: the autoencoder and the deblurring network pair each with its nearest in pixels, CycleGAN takes any.
 """
@@ -19,10 +21,13 @@ from fedleak.errors import RefusedError
 from fedleak.learning.batches import epoch_batches
 from fedleak.learning.stacked import Stack
 
-__all__ = ["Pairs", "Translate", "train_autoencoder", "train_cyclegan", "train_deblur"]
+__all__ = ["Beat", "Pairs", "Translate", "train_autoencoder", "train_cyclegan", "train_deblur"]
 
 Translate = Callable[[Tensor], Tensor]
 """Pictures (n, C, H, W) in [-1, 1] of the other domain to the private one."""
+
+Beat = Callable[[], None]
+"""A sign of life, after every step or epoch."""
 
 PAIRS_A_LABEL = 100
 CYCLE, IDENTITY = 3.0, 0.5
@@ -65,7 +70,9 @@ class Pairs:
         return torch.cat(left), torch.cat(right)
 
 
-def train_autoencoder(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator) -> Translate:
+def train_autoencoder(
+    pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator, beat: Beat = lambda: None
+) -> Translate:
     """Mean squared error between the nearest pair, Adam 1e-3.
 
     Now and then training drives the tanh at the end into saturation, after which every picture comes out white. That
@@ -75,8 +82,9 @@ def train_autoencoder(pairs: Pairs, *, epochs: int, width: int, batch: int, rng:
     for start in range(STARTS):
         module = _built(lambda: AutoEncoder(pairs.clean.shape[1], _size(pairs), width), rng)
         stack = Stack([module], lr=1e-3 / 3**start, device=pairs.clean.device)
-        order = [index for _ in range(epochs) for index in epoch_batches(len(left), batch, rng)]
-        stack.fit(F.mse_loss, inputs, [targets], [order])
+        for order in [epoch_batches(len(left), batch, rng) for _ in range(epochs)]:
+            stack.fit(F.mse_loss, inputs, [targets], [order])
+            beat()
         if not _collapsed(stack.predict(inputs, AT_ONCE)[0], targets):
             return partial(_translated, stack)
     raise RefusedError(
@@ -96,7 +104,9 @@ def _collapsed(made: Tensor, targets: Tensor) -> bool:
     return not bool(torch.isfinite(far)) or bool((made.abs().mean() > SATURATED) & (far > plain))
 
 
-def train_cyclegan(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator) -> Translate:
+def train_cyclegan(
+    pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator, beat: Beat = lambda: None
+) -> Translate:
     """CycleGAN: least-squares GAN both ways, both cycles by 3, identity by half of that, a pool of 50 fakes."""
     device, channels = pairs.clean.device, pairs.clean.shape[1]
     forth, back = (_built(lambda: ResnetGenerator(channels, width), rng).to(device) for _ in range(2))
@@ -119,10 +129,13 @@ def train_cyclegan(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: to
             told = _ideal(of_clean(clean), 1.0) + _ideal(of_clean(old_clean), 0.0)
             told = told + _ideal(of_other(other), 1.0) + _ideal(of_other(old_other), 0.0)
             _step(critics, 0.5 * told)
+            beat()
     return _use(forth)
 
 
-def train_deblur(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator) -> Translate:
+def train_deblur(
+    pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torch.Generator, beat: Beat = lambda: None
+) -> Translate:
     """The same generator on the nearest pairs: half the mean squared error and a little of a critic.
 
     The paper's DeblurGAN-v2 adds a perceptual term of VGG19, whose weights are not to be had here."""
@@ -137,6 +150,7 @@ def train_deblur(pairs: Pairs, *, epochs: int, width: int, batch: int, rng: torc
             made = maker(other)
             _step(makers, MSE * F.mse_loss(made, clean) + ADVERSARIAL * _ideal(critic(made), 1.0))
             _step(critics, 0.5 * (_ideal(critic(clean), 1.0) + _ideal(critic(made.detach()), 0.0)))
+            beat()
     return _use(maker)
 
 

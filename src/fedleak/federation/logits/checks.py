@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from fedleak.defenses.compose import Chain
 from fedleak.errors import DataError, RefusedError, ShapeError
 from fedleak.federation.base import Problem, check_kinds
 from fedleak.federation.logits.client import Clients
+from fedleak.federation.networks import check_network
 from fedleak.learning.stacked import Stack
 from fedleak.types import PublicSet
 
@@ -86,13 +89,14 @@ def allowed(name: str, defense: Chain) -> Chain:
 
 
 def check_outputs(name: str, clients: Clients, server: Stack | None, inputs: Tensor, classes: int) -> None:
-    """Networks of somebody's own may have more or fewer outputs than there are classes."""
-    made = {client: tuple(rows.shape[1:]) for client, rows in clients.outputs(inputs[:1]).items()}
+    """Networks of somebody's own may not take the pictures, or have more or fewer outputs than there are classes."""
+    asked = [(f"the network of {client}", stack) for client, stack in clients.networks()]
     if server is not None:
-        made["the server"] = tuple(server.predict(inputs[:1])[0].shape[1:])
-    for who, shape in made.items():
-        if shape != (classes,):
-            raise ShapeError(
-                f"{name}: the network of {who} gives {shape} numbers for an image, but there are {classes} classes; "
-                f"build it with {classes} outputs, or say how many classes there are (classes=...)"
-            )
+        asked.append(("the network of the server", server))
+    for who, stack in asked:
+        one = inputs[:1]
+        check_network(f"{name}: {who}", partial(_answer, stack, one), tuple(one.shape[1:]), classes, classes)
+
+
+def _answer(stack: Stack, inputs: Tensor) -> Tensor:
+    return stack.predict_each(inputs)[0]

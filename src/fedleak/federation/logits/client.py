@@ -136,6 +136,10 @@ class Clients:
             self.settings.begin_phase(group.stack)
             group.stack.fit(loss, inputs, targets, order, rng=rng)
 
+    def networks(self) -> list[tuple[str, Stack]]:
+        """Every kind of network, under the name of a client that has it."""
+        return [(self.names[group.members[0]], group.stack) for group in self._groups]
+
     def predict(self, inputs: Tensor) -> Tensor:
         """The logits of every client: (clients, n, classes)."""
         return torch.stack(list(self.outputs(inputs).values()))
