@@ -13,7 +13,7 @@ import torch
 from small import SMALL
 
 from fedleak.attacks import ATTACKS
-from fedleak.audit import plan, work
+from fedleak.audit import federations, plan, work
 from fedleak.audit.rows import MAY_DIFFER, Row
 from fedleak.audit.runner import run_audit
 from fedleak.audit.spec import make_spec
@@ -167,7 +167,7 @@ def test_running_again_does_nothing(finished: Path, monkeypatch: pytest.MonkeyPa
 
 def test_trials_that_share_a_federation_run_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    real = work.run_federation
+    real = federations.run_federation
 
     def counted(job: Any, *rest: Any, **more: Any) -> None:
         if not job.key.startswith("probe"):
@@ -219,7 +219,7 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
 def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = work.load
+    real = federations.load
 
     def tight(*given: Any, **more: Any) -> Any:
         found = real(*given, **more)
@@ -231,7 +231,7 @@ def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tried: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr("fedleak.audit.runner.estimate", lambda *_: "")
-        patched.setattr("fedleak.audit.work.load", tight)
+        patched.setattr("fedleak.audit.federations.load", tight)
         rows = run(tmp_path)
     lacking = [row for row in rows if row.status == "out_of_memory"]
     assert {row.where["defense"] for row in lacking} == {"gaussian(sigma=0.5)"}
@@ -246,7 +246,7 @@ def test_rows_of_a_run_without_any_memory_are_on_disk(tmp_path: Path, monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("fedleak.audit.runner.estimate", lambda *_: "")
-    monkeypatch.setattr("fedleak.audit.work.load", none_left)
+    monkeypatch.setattr("fedleak.audit.federations.load", none_left)
     rows = run(tmp_path)
     assert {row.status for row in rows} == {"out_of_memory"}
     assert [row.where for row in RunFolder(tmp_path).rows()] == [row.where for row in rows]

@@ -16,11 +16,12 @@ from fedleak.audit.device import is_here
 from fedleak.audit.display import Display
 from fedleak.audit.estimate import estimate
 from fedleak.audit.executors import check_executor, in_order_done, workers
+from fedleak.audit.federations import run_federation
 from fedleak.audit.plan import Plan, Trial, make_plan
 from fedleak.audit.rows import Row
 from fedleak.audit.spec import Spec
 from fedleak.audit.store import RunFolder
-from fedleak.audit.work import run_federation, run_trial, without_result
+from fedleak.audit.work import run_trial, without_result
 from fedleak.files import locked, replace_file
 
 __all__ = ["run_audit"]
