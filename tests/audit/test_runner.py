@@ -57,6 +57,20 @@ def test_one_row_per_victim_and_one_for_the_utility_of_each_federation(finished:
     assert {r.status for r in rows} <= {"ok", "diverged"}
 
 
+def test_no_two_lines_of_a_run_say_the_same() -> None:
+    swept = {"protocol.lr": [0.1, 0.2], "model.hidden": [4, 6]}
+    attacks = [{"name": "dlg", "steps": 3}, {"name": "dlg", "steps": 4}]
+    tables = {**SMALL, "seeds": [0, 1], "sweep": swept, "attacks": attacks}
+    made = plan.make_plan(make_spec(tables), Path("nowhere"), "cpu")
+    federations, trials = [job.label() for job in made.federations], [trial.label() for trial in made.trials]
+    assert len(set(federations)) == len(federations) == 16
+    assert len(set(trials)) == len(trials) == 48
+    assert federations[0] == "orl fedavg, seed = 0, protocol.lr = 0.1, model.hidden = 4, no defense"
+    assert trials[2] == f"{federations[0]}, dlg, attack.steps = 4"
+    alone = plan.make_plan(make_spec(SMALL), Path("nowhere"), "cpu")
+    assert [job.label() for job in alone.federations] == ["orl fedavg, no defense", "orl fedavg, gaussian(sigma=0.5)"]
+
+
 def test_a_row_is_what_the_contract_says(finished: Path) -> None:
     for row in RunFolder(finished).rows():
         line = json.loads(row.line())

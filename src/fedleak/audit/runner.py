@@ -74,7 +74,7 @@ def run_audit(
                     if problem:
                         lacking[job.key] = f"its federation: {problem}"
                     said = f": {problem}" if problem else ""
-                    display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}{said}")
+                    display.done(f"{job.label()}{said}")
             for trial in missing:
                 if reason := lacking.get(trial.federation.key):
                     found[trial.key] = [without_result(trial, "out_of_memory", reason)]
