@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from fedleak.commands.options import AllowCode, Data, Device, Executor, Jobs, Json, Quiet, Set
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -23,16 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Data = Annotated[str | None, typer.Option("--data", help="Data folder. Default: FEDLEAK_DATA, else ./data.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Change one value: key.path=value. May be repeated.")]
-AllowCode = Annotated[bool, typer.Option("--allow-code", help="Allow a module:factory of your own to be imported.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")]
-Executor = Annotated[
-    str, typer.Option(help="Where the workers run: local, or ray (RAY_ADDRESS, else a private cluster).")
-]
 
 
 def _version(asked: bool) -> None:
@@ -69,7 +61,7 @@ def audit(
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit file for a CI system.")] = None,
     data: Data = None,
     allow_code: AllowCode = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Simulate a federation, attack what its server sees, and write one page that says what was recovered."""
@@ -122,7 +114,7 @@ def attack(
     seed: Annotated[int, typer.Option(min=0, help="Of the starting points that the attack draws.")] = 0,
     device: Device = "auto",
     data: Data = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run one attack on a recorded transcript."""
@@ -168,7 +160,7 @@ def reproduce(
     jobs: Jobs = None,
     executor: Executor = "local",
     list_: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run the experiment behind a published table and print the paper's numbers beside ours."""

@@ -13,7 +13,7 @@ import torch
 from small import SMALL
 
 from fedleak.attacks import ATTACKS
-from fedleak.audit import plan, work
+from fedleak.audit import federations, plan, work
 from fedleak.audit.rows import MAY_DIFFER, Row
 from fedleak.audit.runner import run_audit
 from fedleak.audit.spec import make_spec
@@ -55,6 +55,20 @@ def test_one_row_per_victim_and_one_for_the_utility_of_each_federation(finished:
         assert kinds.count((defense, "none")) == 1
     assert len(rows) == 14
     assert {r.status for r in rows} <= {"ok", "diverged"}
+
+
+def test_no_two_lines_of_a_run_say_the_same() -> None:
+    swept = {"protocol.lr": [0.1, 0.2], "model.hidden": [4, 6]}
+    attacks = [{"name": "dlg", "steps": 3}, {"name": "dlg", "steps": 4}]
+    tables = {**SMALL, "seeds": [0, 1], "sweep": swept, "attacks": attacks}
+    made = plan.make_plan(make_spec(tables), Path("nowhere"), "cpu")
+    federations, trials = [job.label() for job in made.federations], [trial.label() for trial in made.trials]
+    assert len(set(federations)) == len(federations) == 16
+    assert len(set(trials)) == len(trials) == 48
+    assert federations[0] == "orl fedavg, seed = 0, protocol.lr = 0.1, model.hidden = 4, no defense"
+    assert trials[2] == f"{federations[0]}, dlg, attack.steps = 4"
+    alone = plan.make_plan(make_spec(SMALL), Path("nowhere"), "cpu")
+    assert [job.label() for job in alone.federations] == ["orl fedavg, no defense", "orl fedavg, gaussian(sigma=0.5)"]
 
 
 def test_a_row_is_what_the_contract_says(finished: Path) -> None:
@@ -167,7 +181,7 @@ def test_running_again_does_nothing(finished: Path, monkeypatch: pytest.MonkeyPa
 
 def test_trials_that_share_a_federation_run_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    real = work.run_federation
+    real = federations.run_federation
 
     def counted(job: Any, *rest: Any, **more: Any) -> None:
         if not job.key.startswith("probe"):
@@ -219,7 +233,7 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
 def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = work.load
+    real = federations.load
 
     def tight(*given: Any, **more: Any) -> Any:
         found = real(*given, **more)
@@ -231,7 +245,7 @@ def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tried: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr("fedleak.audit.runner.estimate", lambda *_: "")
-        patched.setattr("fedleak.audit.work.load", tight)
+        patched.setattr("fedleak.audit.federations.load", tight)
         rows = run(tmp_path)
     lacking = [row for row in rows if row.status == "out_of_memory"]
     assert {row.where["defense"] for row in lacking} == {"gaussian(sigma=0.5)"}
@@ -246,7 +260,7 @@ def test_rows_of_a_run_without_any_memory_are_on_disk(tmp_path: Path, monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("fedleak.audit.runner.estimate", lambda *_: "")
-    monkeypatch.setattr("fedleak.audit.work.load", none_left)
+    monkeypatch.setattr("fedleak.audit.federations.load", none_left)
     rows = run(tmp_path)
     assert {row.status for row in rows} == {"out_of_memory"}
     assert [row.where for row in RunFolder(tmp_path).rows()] == [row.where for row in rows]

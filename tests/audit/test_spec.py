@@ -102,7 +102,19 @@ BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
         GOOD + '[sweep]\n"protocol.lrr" = [1.0]\n',
         ["protocol.lrr: unknown key; did you mean 'lr'?"],
     ),
-    "unknown deployed arm": (GOOD + '[deployment]\narm = "shiped"\n', ["deployment.arm: no arm 'shiped'", "none"]),
+    "unknown deployed arm": (
+        GOOD + '[deployment]\narm = "shiped"\n',
+        ["deployment.arm: no arm 'shiped'; the arms are 'none'\n"],
+    ),
+    "deployed arm whose defense has a problem": (
+        GOOD + '[[defenses]]\nname = "none"\n[[defenses]]\nname = "clip"\nnrm = 1\n'
+        '[deployment]\narm = "clip(norm=1)"\n',
+        ["defenses.1.nrm: unknown key", "the arms are 'none', and those whose defenses have a problem"],
+    ),
+    "unknown key like no other": (
+        GOOD.replace("examples = 1", "zzz = 1"),
+        ["protocol.zzz: unknown key; known: rounds, lr,"],
+    ),
     "knowledge is not disclosed": (
         GOOD.replace("examples = 1", "disclose = []"),
         ["protocol.disclose: attack 'dlm_plus' needs samples"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -245,13 +246,18 @@ def test_check_json_lists_the_problems(run: Run, spec: Path) -> None:
     assert answer.json["problems"][0]["path"] == "attacks.0.steps"
 
 
-def test_report_is_built_again_from_rows(run: Run, spec: Path) -> None:
+def test_report_is_built_again_from_rows(run: Run, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("audit", spec, "--jobs", 1)
     page = Path("runs/small/report.html")
     before = page.read_bytes()
     page.unlink()
     assert run("report", "runs/small").code == 0
     assert page.read_bytes() == before
+    with monkeypatch.context() as patched:
+        patched.setattr("os.access", lambda path, mode: mode != os.W_OK)  # for root no mode of a folder does it
+        answer = run("report", "runs/small")
+    assert (answer.code, page.read_bytes()) == (2, before)
+    assert "run=runs/small: not yours to write to; copy the folder" in answer.err
 
 
 def test_reproduce_prints_theirs_and_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -52,6 +53,10 @@ def test_the_blocks_run(
             assert "dB" in capsys.readouterr().out
         else:
             raise AssertionError(f"a block of kind {kind} is not tested")
+    if page == README:
+        rows = [json.loads(line) for line in Path("runs/my-audit/rows.jsonl").read_text().splitlines()]
+        shares = [(row["where"]["defense"], row["scores"].get("recovered")) for row in rows]
+        assert ("none", [1.0]) in shares, "there is nothing in the example for its defense to prevent"
 
 
 def test_the_readme_has_blocks_of_every_kind() -> None:

@@ -30,7 +30,7 @@ import fedleak
 from command_line import fedleak as command
 from fedleak.errors import RefusedError
 from fedleak.integrations.flower import record
-from fedleak.integrations.flower.recording import PROBLEMS
+from fedleak.integrations.flower.recorder import PROBLEMS
 from fedleak.types import Weights
 
 

@@ -18,7 +18,7 @@ from torch import nn
 import fedleak
 from fedleak.errors import RefusedError
 from fedleak.integrations.flower import record
-from fedleak.integrations.flower.recording import PROBLEMS
+from fedleak.integrations.flower.recorder import PROBLEMS
 
 
 class Tolerant(FedAvg):

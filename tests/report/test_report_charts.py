@@ -46,6 +46,11 @@ def test_ticks_by_hand() -> None:
     assert [label for _, label in decades(1e-12, 1)] == ["10⁻¹²", "10⁻⁹", "10⁻⁶", "10⁻³", "10⁰"]
 
 
+def test_an_axis_with_one_power_of_ten_on_it_still_shows_a_scale() -> None:
+    assert decades(0.15, 4.0) == [(0.2, "0.2"), (0.5, "0.5"), (1.0, "1"), (2.0, "2")]
+    assert [label for _, label in decades(1.5e-6, 4e-5)] == ["2·10⁻⁶", "5·10⁻⁶", "1·10⁻⁵", "2·10⁻⁵"]
+
+
 def test_discs_do_not_cover_each_other(make_row: Make, make_utility: Make) -> None:
     names = ["none", *(f"clip(norm={n})" for n in range(1, 8))]
     rows = [make_row({"client": c, "defense": d}, {"recovered": [1.0]}) for d in names for c in "abc"]

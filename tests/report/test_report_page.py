@@ -16,6 +16,7 @@ from fedleak.audit.rows import Row
 from fedleak.audit.store import RunFolder
 from fedleak.errors import RefusedError
 from fedleak.report import build_report
+from fedleak.report.page import TIED
 
 Make = Callable[..., Row]
 Write = Callable[..., Path]
@@ -225,3 +226,8 @@ def test_known_attacks_are_asked_for_late(write_run: Write, make_row: Make) -> N
     run = write_run([make_row({"client": "a", "attack": "something_else"}, {"psnr": [4.0], "recovered": [0.0]})])
     text = Page(build_report(run).read_text(encoding="utf-8")).text
     assert "dlm_plus" in text  # fedleak has it, and it did not run
+
+
+def test_what_belongs_together_stays_on_one_line() -> None:
+    assert TIED.sub("_", "fedsgd · model.hidden = 16 loses 84.2 %") == "fedsgd_· model.hidden_=_16 loses 84.2_%"
+    assert TIED.sub("_", "6 of 10 at 30 dB") == "6_of 10 at 30_dB"

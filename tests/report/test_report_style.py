@@ -52,3 +52,11 @@ def test_all_text_can_be_read(dark: bool) -> None:
         cell = mixed(0.16, colours[tone], colours["card"])
         assert contrast(colours[tone], cell) >= 4.5
         assert contrast(colours["soft"], cell) >= 4.5
+
+
+def test_the_names_beside_a_table_of_pictures_stay_off_the_first_picture() -> None:
+    margin = re.search(r"\.sheet \{[^}]*margin-left: (-?\d+)px", CSS)
+    left = re.search(r"\.sheet tbody th \{[^}]*position: sticky; left: (-?\d+)(?:px)?;", CSS)
+    assert margin is not None
+    assert left is not None
+    assert left[1] == margin[1]  # a column that sticks further to the right covers the frame of its neighbour

@@ -148,7 +148,7 @@ def test_predictions_that_do_not_say_of_what_are_refused(change: dict[str, Any],
 def test_what_is_no_transcript_says_so(tmp_path: Path) -> None:
     with pytest.raises(TranscriptError, match="not a folder"):
         load_transcript(tmp_path / "nowhere")
-    with pytest.raises(TranscriptError, match="not a transcript"):
+    with pytest.raises(TranscriptError, match=r"not a transcript; give the folder .* transcripts/<hash> of a run"):
         load_transcript(tmp_path)
     for text in ("", "{", "[1, 2]", "null", '{"schema": NaN}', "[" * 100_000):
         (tmp_path / "manifest.json").write_text(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from fedleak.audit.registry import did_you_mean, registry
+from fedleak.audit.registry import registry, unknown_key, unknown_name
 from fedleak.components import configure, resolved
 from fedleak.errors import Problem, SpecError
 
@@ -60,7 +60,7 @@ def build(cls: type, given: Mapping[str, Any], path: str, found: Findings) -> An
             location = [str(part) for part in error["loc"]]
             where = ".".join([path, *location]).strip(".")
             if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-                found.add(where, f"unknown key{did_you_mean(location[-1], _fields(_inner(cls, location[:-1])))}")
+                found.add(where, unknown_key(location[-1], _fields(_inner(cls, location[:-1]))))
             elif error["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
                 found.add(where, "is required")
             else:
@@ -89,7 +89,7 @@ def _named(given: dict[str, Any], kind: str, path: str, found: Findings) -> tupl
         return None
     known = registry(kind)
     if name not in known:
-        found.add(f"{path}.name", f"unknown {kind[:-1]} {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+        found.add(f"{path}.name", unknown_name(kind[:-1], name, known))
         return None
     return name, known[name]
 
@@ -109,7 +109,7 @@ def build_point_parts(
         if not isinstance(name, str):
             found.add("data.name", "is required and must be a name")
         elif name not in (known := registry("datasets")):
-            found.add("data.name", f"unknown dataset {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+            found.add("data.name", unknown_name("dataset", name, known))
         else:
             data = build(DataSpec, given, "data", found)
     if (given := _table(tables, "model", found)) is not None:
@@ -243,5 +243,5 @@ def _protocols(given: Any, path: str, found: Findings) -> tuple[str, ...]:
         return ()
     for name in given:
         if name not in known:
-            found.add(path, f"unknown protocol {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+            found.add(path, unknown_name("protocol", name, known))
     return tuple(str(name) for name in given)

@@ -1,7 +1,9 @@
-"""Which device a run uses, and moving a transcript to it lazily."""
+"""What a trial computes on: the device, to which its transcript is moved lazily, and one thread."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 from fedleak.errors import RefusedError
 from fedleak.types import Gradients, Named, Payload, Predictions, PublicSet, Round, Transcript, Weights
 
-__all__ = ["choose_device", "is_here", "on_device"]
+__all__ = ["choose_device", "is_here", "on_device", "one_thread"]
 
 
 def choose_device(asked: str, executor: str = "local") -> str:
@@ -61,3 +63,14 @@ def on_device(transcript: Transcript, device: str) -> Transcript:
         assert inputs is not None
         public = PublicSet(inputs, labels, domains)
     return Transcript(replace(transcript.setup, public=public), transcript.mapped(move).rounds)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The same bits whatever the number of cores: one torch thread per trial, put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

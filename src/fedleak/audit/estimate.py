@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from fedleak.audit.federations import run_federation
 from fedleak.audit.plan import FederationJob, Trial
-from fedleak.audit.work import run_federation, run_trial
+from fedleak.audit.work import run_trial
 from fedleak.components import configure, resolved
 from fedleak.types import Predictions
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,13 @@ class FederationJob:
     seed: int
     split: Mapping[str, Any]
     """The manifest of the split: who holds what, with its hash."""
+    told: frozenset[str] = frozenset()
+    """Keys of `where` by which people tell it from the others of its protocol in this plan."""
+
+    def label(self) -> str:
+        """For people."""
+        named = {path: value for path, value in self.where().items() if not path.startswith("attacks.")}
+        return _label(named, self.told)
 
     def where(self) -> dict[str, Any]:
         """The part of a row's `where` that the federation decides."""
@@ -69,11 +76,19 @@ class Trial:
         return {**self.choice.own(self.federation.where()), **named, **self.choice.extra}
 
     def label(self) -> str:
-        """For people: `none` is the name of no defense and of no attack, and says neither."""
-        named = self.where()
-        defense = "no defense" if named["defense"] == "none" else named["defense"]
-        attack = [] if self.choice is None else [named["attack"]]
-        return ", ".join(str(one) for one in (f"{named['dataset']} {named['protocol']}", defense, *attack))
+        """For people."""
+        federation = _label(self.where(), self.federation.told)
+        if self.choice is None:
+            return federation
+        recipe = [f"{path} = {value}" for path, value in self.choice.extra.items()]
+        return ", ".join([federation, self.choice.name, *recipe])
+
+
+def _label(named: Mapping[str, Any], told: frozenset[str]) -> str:
+    """`none` is the name of no defense, and does not say so."""
+    apart = [f"{path} = {value}" for path, value in named.items() if path in told]
+    defense = "no defense" if named["defense"] == "none" else named["defense"]
+    return ", ".join([f"{named['dataset']} {named['protocol']}", *apart, defense])
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,7 @@ def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
     trials: dict[str, Trial] = {}
     splits: dict[str, Mapping[str, Any]] = {}
     lacking = _lacking(spec, data_root)
+    told = _told(spec)
     for seed in spec.seeds:
         for point in spec.points:
             described = resolved(point.data)
@@ -123,6 +139,7 @@ def make_plan(spec: Spec, data_root: Path, device_kind: str) -> Plan:
                 splits[split_key] = split_manifest(point.data, data_root, Seeds(seed).under("data")).as_json()
             for arm in point.arms:
                 job = _federation(point, arm, seed, described, splits[split_key], device_kind)
+                job = replace(job, told=told[point.protocol_name])
                 federations.setdefault(job.key, job)
                 for trial in _trials(spec, job, device_kind, lacking):
                     trials.setdefault(trial.key, trial)
@@ -149,6 +166,17 @@ def _federation(
         ),
     }
     return FederationJob(digest(identity)[:24], point, arm, seed, split)
+
+
+def _told(spec: Spec) -> dict[str, frozenset[str]]:
+    """For each protocol what its points differ in, and the seed where there are several."""
+    found: dict[str, frozenset[str]] = {}
+    for point in spec.points:
+        alike = [other.where for other in spec.points if other.protocol_name == point.protocol_name]
+        paths = {path for where in alike for path in where}
+        differ = {path for path in paths if len({str(where.get(path)) for where in alike}) > 1}
+        found[point.protocol_name] = frozenset(differ | ({"seed"} if len(spec.seeds) > 1 else set()))
+    return found
 
 
 def _lacking(spec: Spec, data_root: Path) -> dict[str, str]:

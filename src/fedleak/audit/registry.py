@@ -17,7 +17,7 @@ from typing import Any
 from fedleak.errors import RefusedError
 from fedleak.factories import takes_nothing
 
-__all__ = ["KINDS", "did_you_mean", "load_code", "lookup", "registry"]
+__all__ = ["KINDS", "did_you_mean", "load_code", "lookup", "registry", "unknown_key", "unknown_name"]
 
 KINDS: dict[str, tuple[str, str]] = {
     "attacks": ("fedleak.attacks", "ATTACKS"),
@@ -75,6 +75,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {str(name).casefold(): str(name) for name in known}
     close = difflib.get_close_matches(str(word).casefold(), names, n=1, cutoff=0.5)
     return f"; did you mean {names[close[0]]!r}?" if close else ""
+
+
+def unknown_key(word: str, known: Iterable[str]) -> str:
+    """The message for a key that is none: the one that was meant, or all there are."""
+    names = [str(name) for name in known]
+    return f"unknown key{did_you_mean(word, names) or '; known: ' + (', '.join(names) or 'none')}"
+
+
+def unknown_name(what: str, name: Any, known: Iterable[str]) -> str:
+    """The message for a name of nothing: the one that was meant, and all there are."""
+    names = list(known)
+    return f"unknown {what} {name!r}{did_you_mean(name, names)}; known: {', '.join(names)}"
 
 
 def load_code(target: str, allow: bool) -> Callable[[], Any]:

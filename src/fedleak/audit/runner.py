@@ -16,11 +16,12 @@ from fedleak.audit.device import is_here
 from fedleak.audit.display import Display
 from fedleak.audit.estimate import estimate
 from fedleak.audit.executors import check_executor, in_order_done, workers
+from fedleak.audit.federations import run_federation
 from fedleak.audit.plan import Plan, Trial, make_plan
 from fedleak.audit.rows import Row
 from fedleak.audit.spec import Spec
 from fedleak.audit.store import RunFolder
-from fedleak.audit.work import run_federation, run_trial, without_result
+from fedleak.audit.work import run_trial, without_result
 from fedleak.files import locked, replace_file
 
 __all__ = ["run_audit"]
@@ -73,7 +74,7 @@ def run_audit(
                     if problem:
                         lacking[job.key] = f"its federation: {problem}"
                     said = f": {problem}" if problem else ""
-                    display.done(f"{job.point.protocol_name} {job.arm.label} seed {job.seed}{said}")
+                    display.done(f"{job.label()}{said}")
             for trial in missing:
                 if reason := lacking.get(trial.federation.key):
                     found[trial.key] = [without_result(trial, "out_of_memory", reason)]

@@ -14,7 +14,7 @@ from typing import Any
 from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts, check_defenses
 from fedleak.audit.points import Arm, AttackChoice, Point, Spec
 from fedleak.audit.public_checks import check_dropped, check_history, check_public
-from fedleak.audit.registry import did_you_mean, load_code, registry
+from fedleak.audit.registry import did_you_mean, load_code, registry, unknown_key, unknown_name
 from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.round_checks import check_rounds
 from fedleak.audit.sweep import expand
@@ -89,7 +89,7 @@ def make_spec(
             found.add(f"--set {path}", "leads nowhere in this specification")
     for key in tables:
         if key not in TOP_LEVEL:
-            found.add(key, f"unknown key{did_you_mean(key, TOP_LEVEL)}")
+            found.add(key, unknown_key(key, TOP_LEVEL))
     if model is not None:
         tables = {**tables, "model": {"name": f"{getattr(model, '__module__', 'user')}:{_name_of(model)}"}}
     metrics = _metrics(tables.get("metrics", list(DEFAULT_METRICS)), found)
@@ -128,7 +128,7 @@ def _cases(tables: Mapping[str, Any], found: Findings) -> list[dict[str, Any]]:
     for number, case in enumerate(given):
         for key in case:
             if key not in LAID_OVER:
-                found.add(f"cases.{number}.{key}", f"unknown key{did_you_mean(key, LAID_OVER)}")
+                found.add(f"cases.{number}.{key}", unknown_key(key, LAID_OVER))
     return [base, *({**{k: v for k, v in base.items() if k != "sweep"}, **case} for case in given)]
 
 
@@ -143,7 +143,7 @@ def _metrics(given: Any, found: Findings) -> tuple[str, ...]:
         return ()
     for number, name in enumerate(given):
         if name not in known:
-            found.add(f"metrics.{number}", f"unknown metric {name!r}{did_you_mean(name, known)}")
+            found.add(f"metrics.{number}", unknown_name("metric", name, known))
     return tuple(str(name) for name in given)
 
 
@@ -242,5 +242,9 @@ def _deployed(given: Any, labels: Iterable[str], found: Findings) -> str | None:
         found.add("deployment", f'must be a table with the one key arm = "...", found {given!r}')
         return None
     if (known := sorted(labels)) and arm not in known:
-        found.add("deployment.arm", f"no arm {arm!r}{did_you_mean(arm, known)}; the arms are {', '.join(known)}")
+        others = ", and those whose defenses have a problem" if "defenses" in found.troubled() else ""
+        found.add(
+            "deployment.arm",
+            f"no arm {arm!r}{did_you_mean(arm, known)}; the arms are {', '.join(map(repr, known))}{others}",
+        )
     return arm

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings, build
 from fedleak.audit.confidence import AGREED_DB, UNEXPLAINED, Confidence, compared, noise_instead
-from fedleak.audit.device import choose_device
+from fedleak.audit.device import choose_device, one_thread
 from fedleak.audit.display import Display
 from fedleak.audit.known import parse_known
 from fedleak.audit.pictures import write_models, write_pictures
@@ -30,7 +30,8 @@ from fedleak.audit.rows import Row
 from fedleak.audit.store import RunFolder
 from fedleak.audit.toml import assign, parse_assignment
 from fedleak.audit.truths import load_truth
-from fedleak.audit.work import attack_transcript, one_thread, victim_row
+from fedleak.audit.victim_rows import victim_row
+from fedleak.audit.work import attack_transcript
 from fedleak.commands.output import print_json, rows_document, warn
 from fedleak.commands.told import noted, tell
 from fedleak.components import resolved

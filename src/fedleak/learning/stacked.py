@@ -24,37 +24,23 @@ steps are computed one by one. Nothing is read back from the device during train
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 
 from fedleak.errors import RefusedError, ShapeError
 from fedleak.factories import frozen_as_buffers
-from fedleak.learning.functional import explained
-from fedleak.learning.layout import as_given, as_rows, channels_first_is_slow, channels_last, copied
-from fedleak.learning.optimisers import Optimiser, Rule
-from fedleak.learning.replay import StepReplay
+from fedleak.learning.layout import copied
+from fedleak.learning.optimisers import Rule
+from fedleak.learning.steps import Mode, Objective, Steps
 from fedleak.learning.turns import gathered, lent, lined_up
 
 __all__ = ["Data", "Mode", "Objective", "Stack"]
 
-Objective = Callable[..., Tensor]
-"""(outputs, *targets) of one batch to a scalar mean."""
-
 Data = Tensor | Sequence[Tensor]
 """One tensor (n, ...) that all networks share, or one tensor for each."""
-
-Mode = Literal["auto", "loop", "streams", "stacked"]
-
-ON_CUDA: Mode = "streams"
-
-STREAMS = 16
-
-CHANNELS_LAST_ON = frozenset({"cpu"})
-"""Kinds of device on which pictures are laid out channels last for networks that pool (see layout.py)."""
 
 
 class Stack:
@@ -77,28 +63,22 @@ class Stack:
             raise RefusedError("modules=0: a stack needs at least one network")
         self.modules = [frozen_as_buffers(copy.deepcopy(module)).to(device) for module in modules]
         self.device = torch.device(device)
-        self._notes: dict[str, str] = {}
-        chosen = mode if mode != "auto" else (ON_CUDA if self.device.type == "cuda" else "loop")
-        self.mode: Mode = "loop" if chosen == "streams" and self.device.type != "cuda" else chosen
-        self._parameters = as_rows([dict(module.named_parameters()) for module in self.modules])
-        self._buffers = as_rows([dict(module.named_buffers()) for module in self.modules])
-        for value in self._parameters.values():
-            value.requires_grad_()
         rule = Rule(optimiser, lr, weight_decay, betas, epsilon, momentum)
-        self._optimisers = [Optimiser(rule, list(module.parameters())) for module in self.modules]
-        self._template = copy.deepcopy(self.modules[0])
-        slow = self.device.type in CHANNELS_LAST_ON and channels_first_is_slow(self.modules[0])
-        self._laid_out = channels_last if slow else as_given
-        self._streams: list[Any] = []
-        self._replay = StepReplay(self._together)
+        self._steps = Steps(self.modules, rule, self.device, mode)
+        self._optimisers = self._steps.optimisers
 
     def __len__(self) -> int:
         return len(self.modules)
 
     @property
+    def mode(self) -> Mode:
+        """How steps are taken: never "auto", and "loop" once the networks turned out not to stack."""
+        return self._steps.mode
+
+    @property
     def notes(self) -> dict[str, str]:
         """What did not work as fast as it might have, and why."""
-        return {**self._notes, **({"cuda_graph": self._replay.trouble} if self._replay.trouble else {})}
+        return self._steps.notes
 
     def reset_optimisers(self) -> None:
         """Forget all moments, as a new optimiser would."""
@@ -129,14 +109,10 @@ class Stack:
         total = torch.zeros(count, device=self.device)
         at = [0] * count
         with lent(rng, self.device):
-            for module in self.modules:
-                module.train()
-            self._template.train()
+            self._steps.begin()
             for group in self._turns([[len(batch) for batch in own] for own in order]):
                 picked = [batches[k][at[k]] for k in group]
-                losses = self._replay(
-                    tuple(group), loss, [gathered(data, group, picked) for data in given], self._worth_recording
-                )
+                losses = self._steps(tuple(group), loss, [gathered(data, group, picked) for data in given])
                 if len(group) == count:
                     total += losses
                 for place, k in enumerate(group):
@@ -150,72 +126,15 @@ class Stack:
         for value in (inputs, *targets):
             if len(value) != len(self):
                 raise ShapeError(f"step: a tensor of {len(value)} batches for {len(self)} networks; give one for each")
-        for module in (*self.modules, self._template):
-            module.train()
+        self._steps.begin()
         given = [list(value.to(self.device)) for value in (inputs, *targets)]
-        return self._replay(tuple(range(len(self))), loss, given, self._worth_recording)
-
-    @property
-    def _worth_recording(self) -> bool:
-        return self.device.type == "cuda"
+        return self._steps(tuple(range(len(self))), loss, given)
 
     def _turns(self, sizes: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        if self.mode == "loop" and not self._worth_recording:
+        if self.mode == "loop" and self.device.type != "cuda":
             # Network by network: its weights stay in the cache.
             return ([k] for k, own in enumerate(sizes) for _ in own)
         return lined_up(sizes)
-
-    def _together(self, group: tuple[int, ...], loss: Objective, given: Sequence[Sequence[Tensor]]) -> Tensor:
-        """One step of the networks of a group: `given` holds, for inputs and each target, one batch for each."""
-        if self.mode == "stacked" and len(group) == len(self) > 1:
-            try:
-                return self._stacked(loss, given)
-            except (RuntimeError, NotImplementedError) as error:
-                if isinstance(error, torch.OutOfMemoryError):
-                    raise
-                # A real fault of the module shows up again, in full, below.
-                self._notes["stacked"] = f"not stacked ({type(error).__name__}: {error})"
-                self.mode = "loop"
-        if self.mode == "streams" and len(group) > 1:
-            return self._in_streams(group, loss, given)
-        return torch.stack([self._alone(k, loss, [of[at] for of in given]) for at, k in enumerate(group)])
-
-    def _alone(self, k: int, loss: Objective, given: Sequence[Tensor]) -> Tensor:
-        try:
-            outputs = self.modules[k](self._laid_out(given[0]))
-        except ValueError as problem:
-            raise explained(problem) from None
-        value = loss(outputs, *given[1:])
-        # A layer that nothing goes through has a slope of zeros.
-        self._optimisers[k].step(torch.autograd.grad(value, list(self.modules[k].parameters()), materialize_grads=True))
-        return value.detach()
-
-    def _in_streams(self, group: tuple[int, ...], loss: Objective, given: Sequence[Sequence[Tensor]]) -> Tensor:
-        while len(self._streams) < min(len(self), STREAMS):
-            self._streams.append(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
-        here = torch.cuda.current_stream(self.device)
-        values = []
-        for at, k in enumerate(group):
-            aside = self._streams[at % len(self._streams)]
-            if at < len(self._streams):
-                aside.wait_stream(here)
-            with torch.cuda.stream(aside):
-                values.append(self._alone(k, loss, [of[at] for of in given]))
-        for aside in self._streams[: len(group)]:
-            here.wait_stream(aside)
-        return torch.stack(values)
-
-    def _stacked(self, loss: Objective, given: Sequence[Sequence[Tensor]]) -> Tensor:
-        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, *y: Tensor) -> Tensor:
-            return loss(functional_call(self._template, (parameters, buffers), (x,)), *y)
-
-        rows = [torch.stack(list(of)) for of in given]
-        values = vmap(one, randomness="different")(self._parameters, self._buffers, *rows)
-        # The networks share nothing, so the gradient of the sum is each network's own.
-        slopes = torch.autograd.grad(values.sum(), list(self._parameters.values()), materialize_grads=True)
-        for k, optimiser in enumerate(self._optimisers):
-            optimiser.step([slope[k] for slope in slopes])
-        return values.detach()
 
     # --- use ------------------------------------------------------------------------------------------------------
 
@@ -232,7 +151,7 @@ class Stack:
         with torch.no_grad():
             for module, own in zip(self.modules, self._each(inputs), strict=True):
                 module.eval()
-                rows.append(torch.cat([module(self._laid_out(part)) for part in torch.split(own, batch_size)]))
+                rows.append(torch.cat([module(self._steps.laid_out(part)) for part in torch.split(own, batch_size)]))
         return rows
 
     def weights(self, k: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -70,7 +70,16 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def decades(low: float, high: float, most: int = 5) -> list[tuple[float, str]]:
-    """Powers of ten inside [low, high], at most so many of them, with labels like 10⁻³."""
+    """Powers of ten inside [low, high], at most so many of them, with labels like 10⁻³. A single one would show no
+    scale: then twice and five times a power are marked too."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if first >= last:
+        between = [(factor, power) for power in range(first - 1, last + 1) for factor in (1, 2, 5)]
+        return [(f * 10.0**p, _label(f, p)) for f, p in between if low <= f * 10.0**p <= high]
     step = max(1, math.ceil((last - first + 1) / most))
     return [(10.0**power, "10" + str(power).translate(SUPERSCRIPT)) for power in range(first, last + 1, step)]
+
+
+def _label(factor: int, power: int) -> str:
+    """Short ones in full, such as 0.05; others like 5·10⁻⁶."""
+    return f"{factor * 10.0**power:g}" if -3 <= power <= 3 else f"{factor}·10{str(power).translate(SUPERSCRIPT)}"

@@ -52,6 +52,9 @@ from fedleak.report.words import (
 
 __all__ = ["build_report", "frontiers_of", "render"]
 
+TIED = re.compile(r"(?<=\d) (?=%|dB|of \d)| (?==|·)|(?<= =) ")
+"""Spaces at which no line ends: a number stays with its unit, a value with its name, and no line begins with a dot."""
+
 
 def build_report(run: Path, attacks: Mapping[str, Any] | None = None) -> Path:
     """Write `report.html` into a run folder and return its path.
@@ -85,7 +88,10 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     fronts = frontiers(federations)
     gallery = gallery_of(federations, strongest, blobs)
     attacked = [row for row in rows if row.where.get("attack") != UTILITY]
-    rounds = max((arm.rounds for arm in arms), default=0)
+    rounds: dict[str, int] = {}
+    for arm in arms:
+        protocol = str(arm.where.get("protocol"))
+        rounds[protocol] = max(arm.rounds, rounds.get(protocol, 0))
     context: dict[str, Any] = {
         "verdict": judge(arms, deployed, blobs.facts),
         "glance": glance_of(federations),
@@ -141,7 +147,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["breakable"] = _breakable
     environment.filters["capitalise"] = lambda text: f"{text[:1].upper()}{text[1:]}"
-    environment.filters["tied"] = lambda text: re.sub(r"(?<=\d) (?=%|dB|of \d)", "\N{NO-BREAK SPACE}", text)
+    environment.filters["tied"] = lambda text: TIED.sub("\N{NO-BREAK SPACE}", text)
     css = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
     environment.globals.update(
         css=Markup(css),

@@ -30,9 +30,14 @@ class Gap:
 
 
 def gaps_of(
-    rows: Sequence[Row], attacked: Sequence[Row], known: Mapping[str, Any], lost: Sequence[str], rounds: int = 0
+    rows: Sequence[Row],
+    attacked: Sequence[Row],
+    known: Mapping[str, Any],
+    lost: Sequence[str],
+    rounds: Mapping[str, int] = {},
 ) -> list[Gap]:
-    """`known` are the attacks that fedleak has, by name; `lost` says which artifacts could not be read."""
+    """`known` are the attacks that fedleak has, by name; `lost` says which artifacts could not be read; `rounds` is
+    how many each protocol had."""
     if not rows:
         return []
     ran = {str(row.where.get("attack")) for row in attacked if row.scores}
@@ -87,18 +92,31 @@ def _unavailable(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(f"{metric}: {reason}" for metric, reason in found)
 
 
-def _extent(attacked: Sequence[Row], rounds: int) -> str:
+def _extent(attacked: Sequence[Row], rounds: Mapping[str, int]) -> str:
     """How little of a real deployment was looked at."""
     if not attacked:
         return ""
     seeds = {str(row.where.get("seed")) for row in attacked}
-    looked = sorted({int(row.where["round"]) for row in attacked if isinstance(row.where.get("round"), int)})
     datasets = list(dict.fromkeys(str(row.where.get("dataset")) for row in attacked))
     models = list(dict.fromkeys(str(row.where.get("model")) for row in attacked if row.where.get("model")))
     parts = [plural(len(seeds), "seeds"), f"the data of {prose(datasets)}"]
     if models:
         parts.append(f"the model {prose(models)}" if len(models) == 1 else f"the models {prose(models)}")
-    if looked:
-        of = f" of {rounds}" if rounds > len(looked) else ""
-        parts.append(f"round {prose(map(str, looked))}{of}")
+    parts += _rounds(attacked, rounds)
     return f"Only {prose(parts)} were looked at. Other data, models or rounds may leak more."
+
+
+def _rounds(attacked: Sequence[Row], rounds: Mapping[str, int]) -> list[str]:
+    """Which rounds of how many; protocols in which these are the same are named together."""
+    looked: dict[str, set[int]] = {}
+    for row in attacked:
+        if isinstance(row.where.get("round"), int):
+            looked.setdefault(str(row.where.get("protocol")), set()).add(row.where["round"])
+    alike: dict[str, list[str]] = {}
+    for protocol, seen in looked.items():
+        of = f" of {rounds[protocol]}" if rounds.get(protocol, 0) > len(seen) else ""
+        said = f"{'round' if len(seen) == 1 else 'rounds'} {prose(map(str, sorted(seen)))}{of}"
+        alike.setdefault(said, []).append(protocol)
+    if len(alike) == 1:
+        return list(alike)
+    return [f"{said} ({prose(protocols)})" for said, protocols in alike.items()]

@@ -158,7 +158,10 @@ def read_manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
         raise TranscriptError(f"transcript={folder}: not a folder; a transcript is a folder with {MANIFEST}")
     if not path.is_file() or path.is_symlink():
-        raise TranscriptError(f"transcript={folder}: no {MANIFEST} in it, so this is not a transcript")
+        raise TranscriptError(
+            f"transcript={folder}: no {MANIFEST} in it, so this is not a transcript; "
+            "give the folder that holds it (a recording, or transcripts/<hash> of a run)"
+        )
     size = path.stat().st_size
     if size > MAX_MANIFEST_BYTES:
         raise TranscriptError(f"{MANIFEST}: {size} bytes, at most {MAX_MANIFEST_BYTES} are read; it is not a manifest")

@@ -47,25 +47,13 @@ class DSFL(LogitSettings):
     preset: Literal["paper", "released"] = Field(default="paper", description="whose settings fill in the rest")
     epochs: PositiveInt = Field(default=2, description="private epochs in a round, before the upload")
     public_epochs: NonNegativeInt = Field(default=2, description="epochs of learning the sharpened mean in a round")
-    server_epochs: NonNegativeInt = Field(default=1, description="epochs of the server's model; 0: it has none")
     temperature: PositiveFloat = Field(default=0.1, description="what the mean is divided by before the softmax")
     digest_alone: bool = Field(default=True, description="learn the mean also where there is one client, its own")
 
     def __call__(
         self, problem: Problem, defense: Defense, seeds: Seeds, progress: Progress = silent, device: str = "cpu"
     ) -> Recording:
-        run = Exchange(
-            problem,
-            self,
-            defense,
-            seeds,
-            progress,
-            device,
-            name="dsfl",
-            needs_labels=self.uses_public_labels,
-            epochs=self.epochs,
-            server=self.server_epochs > 0,
-        )
+        run = Exchange(problem, self, defense, seeds, progress, device, name="dsfl")
         clients, private_loss = run.clients, loss_named(problem.loss)
         run.begin()
         for index in range(1, run.settings.rounds + 1):

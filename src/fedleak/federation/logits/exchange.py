@@ -42,12 +42,10 @@ class Exchange:
         device: str,
         *,
         name: str,
-        needs_labels: bool,
-        epochs: int,
-        server: bool = True,
     ) -> None:
         self.name, self.problem, self.seeds, self.device, self._progress = name, problem, seeds, device, progress
         check_targets(problem)
+        needs_labels = settings.uses_public_labels
         self._defense = allowed(name, chain(defense))
         plan: ProtocolPlan = self._defense.apply(
             ProtocolPlan(settings.rounds, usable_public(name, problem, needs_labels)),
@@ -59,11 +57,10 @@ class Exchange:
         self.settings = replace(
             settings, rounds=plan.rounds, attacked_round=None if attacked is None else min(attacked, plan.rounds)
         )
-        self._epochs = epochs
         self.inputs = problem.normalisation.apply(self.public.inputs).to(device)
         self.labels = None if self.public.labels is None else self.public.labels.to(device)
         self.clients = Clients(problem, self.settings, self._defense, seeds, device)
-        self.server = self._own_model() if server else None
+        self.server = self._own_model() if settings.server_epochs > 0 else None
         check_outputs(name, self.clients, self.server, self.inputs, problem.classes)
         self._witness = Witness(problem, self.public, self.settings, self.clients, self.server, device)
         self._rounds: list[Round] = []
@@ -162,7 +159,7 @@ class Exchange:
         problem, settings = self.problem, self.settings
         facts: dict[str, Any] = {
             "batch_size": settings.batch_size,
-            "epochs": self._epochs,
+            "epochs": settings.epochs,
             "lr": settings.lr,
             "target_labels": self._targets(),
         }

@@ -68,17 +68,7 @@ class FedGEMS(LogitSettings):
     def __call__(
         self, problem: Problem, defense: Defense, seeds: Seeds, progress: Progress = silent, device: str = "cpu"
     ) -> Recording:
-        run = Exchange(
-            problem,
-            self,
-            defense,
-            seeds,
-            progress,
-            device,
-            name="fedgems",
-            needs_labels=self.uses_public_labels,
-            epochs=self.epochs,
-        )
+        run = Exchange(problem, self, defense, seeds, progress, device, name="fedgems")
         server, private_loss, loss = _Selective(run, self), loss_named(problem.loss), guided(self.epsilon)
         assert run.labels is not None
         run.begin()

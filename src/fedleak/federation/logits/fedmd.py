@@ -69,9 +69,6 @@ class FedMD(LogitSettings):
     first_epochs: NonNegativeInt = Field(default=5, description="private epochs before round 1")
     public_epochs: NonNegativeInt = Field(default=1, description="epochs of digesting the mean in a round")
     epochs: PositiveInt = Field(default=1, description="private epochs in a round, after the digest")
-    server_epochs: NonNegativeInt = Field(
-        default=1, description="epochs of the server's model in a round; 0: it has none"
-    )
     digest_loss: Literal["l1", "cross_entropy"] = Field(default="l1", description="distance from the mean")
     digest_alone: bool = Field(default=True, description="digest also where there is one client, whose mean is its own")
     public_labels: bool = Field(default=True, description="use the labels of the public set")
@@ -83,18 +80,7 @@ class FedMD(LogitSettings):
     def __call__(
         self, problem: Problem, defense: Defense, seeds: Seeds, progress: Progress = silent, device: str = "cpu"
     ) -> Recording:
-        run = Exchange(
-            problem,
-            self,
-            defense,
-            seeds,
-            progress,
-            device,
-            name="fedmd",
-            needs_labels=self.uses_public_labels,
-            epochs=self.epochs,
-            server=self.server_epochs > 0,
-        )
+        run = Exchange(problem, self, defense, seeds, progress, device, name="fedmd")
         clients, private_loss, digest = run.clients, loss_named(problem.loss), self._digest()
         if self.public_labels and run.labels is not None:
             clients.learn_public(cross_entropy, run.inputs, [run.labels], self.transfer_epochs, 0)

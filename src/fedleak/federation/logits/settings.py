@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import (
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationInfo,
@@ -36,6 +37,10 @@ class LogitSettings:
     preset: str = "paper"
     """Each protocol names its own."""
     rounds: PositiveInt = Field(default=5, description="rounds of the federation")
+    epochs: PositiveInt = Field(default=1, description="private epochs in a round")
+    server_epochs: NonNegativeInt = Field(
+        default=1, description="epochs of the server's model in a round; 0: it has none"
+    )
     lr: PositiveFloat = Field(default=1e-3, description="learning rate of every model")
     optimizer: Literal["adam", "sgd"] = Field(default="adam", description="one for each model")
     moments: Literal["kept", "fresh"] = Field(
