@@ -1,4 +1,4 @@
-"""Whether the public set of a specification is one that its protocol and its attacks can work with.
+"""Whether the public set of a specification, and what is said of it, is what its protocol and attacks can work with.
 
 Only what the tables say is looked at: an audit must not find out after the federations were simulated.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 from fedleak.audit.checks import Findings
 from fedleak.audit.points import Arm
-from fedleak.defenses import CrossDomain, Plan, chain
+from fedleak.defenses import Clip, CrossDomain, LabelOnly, Plan, Temperature, TopK, chain
 from fedleak.federation.logits.settings import LogitSettings
 from fedleak.types import Predictions
 
-__all__ = ["check_dropped", "check_history", "check_public"]
+__all__ = ["check_dropped", "check_history", "check_public", "check_sums"]
 
 
 def check_public(
@@ -88,6 +88,31 @@ def check_history(
                 f"{protocol.alignment}: predictions are on other public examples in every round, but {name!r} averages "
                 f"up to {reach + 1} rounds; leave alignment out, or take msa (T0 = 0), which needs no history",
             )
+
+
+def check_sums(protocol: Any, arms: Sequence[Arm], attacks: Sequence[tuple[str, Any]], found: Findings) -> None:
+    """Notes an attack that takes logarithms of probabilities where a defense leaves none: numbers with another sum."""
+    if getattr(protocol, "uploads", None) != "probabilities":
+        return
+    left = [arm.label for arm in arms if _leaves_scores(arm)]
+    for name, attack in attacks if left else ():
+        if getattr(attack, "renormalise", True) is False:
+            found.add(
+                "attacks",
+                f"{name!r} reads probabilities, and under {', '.join(left)} what is sent no longer sums to one; say "
+                "renormalise = true for this attack (it cuts below 0 and divides by the sum), or send logits "
+                "(protocol.uploads)",
+            )
+
+
+def _leaves_scores(arm: Arm) -> bool:
+    scores = False
+    for member in chain(*arm.defenses).members:
+        if isinstance(member, LabelOnly | Temperature | TopK):
+            scores = False  # whatever comes in, these give probabilities
+        elif isinstance(member, Clip) or member.after(Plan(predictions="probabilities")).predictions == "unbounded":
+            scores = True
+    return scores
 
 
 def _nothing_to_translate(public: Any, attack: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings, build_arms, build_attacks, build_point_parts, check_defenses
 from fedleak.audit.points import Arm, AttackChoice, Point, Spec
-from fedleak.audit.public_checks import check_dropped, check_history, check_public
+from fedleak.audit.public_checks import check_dropped, check_history, check_public, check_sums
 from fedleak.audit.registry import did_you_mean, load_code, registry, unknown_key, unknown_name
 from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.round_checks import check_rounds
@@ -200,6 +200,7 @@ def _point(
         check_public(data, protocol_name, protocol, chosen, found)
         check_dropped(data, protocol, arms, found)
         check_history(data, protocol, arms, chosen, found)
+        check_sums(protocol, arms, chosen, found)
     for choice in readable:
         known = frozenset(protocol.disclose)
         needs = choice.attack.needs | (choice.attack.needs_from_weights if _sends_weights(protocol) else frozenset())
