@@ -71,7 +71,8 @@ def test_every_scale_is_there_and_the_full_one_has_seeds_for_an_interval(name: s
     table = load_table(name)
     assert {"smoke", "full"} <= set(table.scales)
     assert all(len(spec.seeds) >= 3 for spec in specs(table, "full").values())
-    seeds = 3 if name == "pli/table2" else 1  # where the smoke run itself has to show a difference
+    # The logit papers' smoke runs have to show differences of few people; the other two are not of that smoke setting.
+    seeds = 3 if name.startswith(("pli/", "ptbi/")) and name not in ("pli/lfw", "pli/s9") else 1
     assert all(len(spec.seeds) == seeds for spec in specs(table, "smoke").values())
 
 
