@@ -10,7 +10,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings
 from fedleak.audit.points import Arm
-from fedleak.defenses import Clip, CrossDomain, LabelOnly, Plan, Temperature, TopK, chain
+from fedleak.defenses import Clip, CrossDomain, Plan, chain
 from fedleak.federation.logits.settings import LogitSettings
 from fedleak.types import Predictions
 
@@ -108,8 +108,8 @@ def check_sums(protocol: Any, arms: Sequence[Arm], attacks: Sequence[tuple[str, 
 def _leaves_scores(arm: Arm) -> bool:
     scores = False
     for member in chain(*arm.defenses).members:
-        if isinstance(member, LabelOnly | Temperature | TopK):
-            scores = False  # whatever comes in, these give probabilities
+        if getattr(member, "normalises", False):
+            scores = False
         elif isinstance(member, Clip) or member.after(Plan(predictions="probabilities")).predictions == "unbounded":
             scores = True
     return scores

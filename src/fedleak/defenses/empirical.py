@@ -39,6 +39,8 @@ class Empirical:
     uses: ClassVar[tuple[str, ...]] = ()
     """What of the context (at the stage "protocol": of the plan) it cannot do without."""
     why: ClassVar[str] = ""
+    normalises: ClassVar[bool] = False
+    """It turns any numbers into probabilities that sum to one, where probabilities are sent."""
 
     @model_validator(mode="before")
     @classmethod

@@ -62,6 +62,7 @@ class TopK(Empirical):
     paper: ClassVar[str] = "Tramer et al. 2016; Orekondy et al. 2019 (truncated posteriors)"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
+    normalises: ClassVar[bool] = True
     why: ClassVar[str] = "the largest probabilities are a function of the prediction and hide nothing for certain"
     k: PositiveInt = Field(description="classes whose probability is sent; as many as there are, or more: all")
 
@@ -89,6 +90,7 @@ class Temperature(Empirical):
     paper: ClassVar[str] = "Hinton et al. 2015"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
+    normalises: ClassVar[bool] = True
     why: ClassVar[str] = "a temperature can be undone by whoever knows it"
     t: float = Field(gt=0, allow_inf_nan=False, description="what logits are divided by; 1: nothing is changed")
 
@@ -115,6 +117,7 @@ class LabelOnly(Empirical):
     paper: ClassVar[str] = "Orekondy et al. 2019 (argmax labels)"
     revision: ClassVar[int] = 1
     stage: ClassVar[Stage | None] = "message"
+    normalises: ClassVar[bool] = True
     why: ClassVar[str] = "the most likely class is a function of the prediction and hides nothing for certain"
 
     def apply(self, value: Payload, context: Context, rng: torch.Generator) -> Payload:
