@@ -29,6 +29,7 @@ from fedleak.reproduction import (
     draw_figures,
     load_table,
     loss_factors,
+    under_other_conditions,
 )
 
 __all__ = ["reproduce_command"]
@@ -72,13 +73,14 @@ def reproduce_command(
     assignments = [parse_assignment(text) for text in changes]
     if seeds is not None:
         assignments.append(("seeds", list(range(seeds))))
+    changed: set[str] = set()
     for panel, (wanted, instead) in parts.items():
         if panel:
             display.note(f"{name}, panel {panel}")
         folder = out / panel if panel else out
         here = partial(run, out=folder, only=selection.of(panel))
         try:
-            spec, found_rows = _run(wanted, instead, assignments, here, display)
+            spec, own, found_rows = _run(wanted, instead, assignments, here, display)
         except DataError as problem:
             # A panel whose data set is not there is left out and listed; the others run.
             if len(parts) == 1:
@@ -90,6 +92,7 @@ def reproduce_command(
             continue
         folders.append(folder)
         factors.update(loss_factors(spec))
+        changed |= under_other_conditions(found_rows, spec, own) if changes else set()
         # In memory only: a row on disk knows nothing of the table it is for.
         rows += [replace(row, where={**row.where, "panel": panel}) if panel else row for row in found_rows]
         build_report(folders[-1])
@@ -97,8 +100,10 @@ def reproduce_command(
     if not folders:
         raise DataError(f"{name}: no panel has its data ({'; '.join(entry['reason'] for entry in absent)})")
     evidence = Evidence(folders, factors)
-    found, failed = cells(name, table, rows, evidence)
-    found += compared(name, table, rows, evidence)
+    found, failed = cells(name, table, rows, evidence, changed)
+    found += compared(name, table, rows, evidence, changed)
+    if changed:
+        display.note("--set: where it changes the conditions of a cell, no published number stands beside it")
     failed = [*absent, *failed]
     drawn = draw_figures(table, found, rows, evidence, out)
     if not as_json:
@@ -119,12 +124,13 @@ def _run(
     changes: Sequence[tuple[str, Any]],
     run: Callable[[Spec], list[Row]],
     display: Display,
-) -> tuple[Spec, list[Row]]:
-    """One part of a table; on the data that stands in for it where its own is missing."""
+) -> tuple[Spec, Spec, list[Row]]:
+    """One part of a table, what it is without the changes, and its rows; on the data that stands in for it where its
+    own is missing."""
 
-    def attempt(tables: Mapping[str, Any]) -> tuple[Spec, list[Row]]:
+    def attempt(tables: Mapping[str, Any]) -> tuple[Spec, Spec, list[Row]]:
         spec = make_spec(tables, changes)
-        return spec, run(spec)
+        return spec, make_spec(tables), run(spec)
 
     try:
         return attempt(wanted)

@@ -2,6 +2,7 @@
 
 from fedleak.reproduction.cells import Cell, cells
 from fedleak.reproduction.comparisons import compared
+from fedleak.reproduction.conditions import under_other_conditions
 from fedleak.reproduction.evidence import Evidence, loss_factors
 from fedleak.reproduction.figures import draw_figures
 from fedleak.reproduction.selection import Selection
@@ -20,4 +21,5 @@ __all__ = [
     "load_table",
     "loss_factors",
     "table_names",
+    "under_other_conditions",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,9 +47,9 @@ def statistics_of(name: str, table: Table) -> Mapping[str, Statistic]:
 
 
 def cells(
-    name: str, table: Table, rows: Sequence[Row], evidence: Evidence | None = None
+    name: str, table: Table, rows: Sequence[Row], evidence: Evidence | None = None, changed: Collection[str] = ()
 ) -> tuple[list[Cell], list[dict[str, Any]]]:
-    """(cells in the order of the rows, what failed and why)."""
+    """(cells in the order of the rows, what failed and why). No published number stands beside trials in `changed`."""
     statistics = statistics_of(name, table)
     evidence = evidence or Evidence()
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -81,7 +81,8 @@ def cells(
                 failed.append({"where": where, "metric": metric, "reason": reason or "no example has this number"})
                 continue
             ours = _interval(values, clusters, statistic.one)
-            published = _published(table, where, statistic.beside or metric, statistic.less)
+            other = any(row.trial in changed for row in group)
+            published = None if other else _published(table, where, statistic.beside or metric, statistic.less)
             found.append(Cell(where, metric, published, ours.mean, ours.low, ours.high, ours.n))
     return found, failed
 

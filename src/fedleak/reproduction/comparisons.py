@@ -3,7 +3,7 @@ one defense against another at the same privacy loss, seed by seed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedleak.audit.rows import UTILITY, Row
@@ -20,12 +20,16 @@ Where = dict[str, Any]
 Groups = list[tuple[Where, list[Row]]]
 
 
-def compared(name: str, table: Table, rows: Sequence[Row], evidence: Evidence | None = None) -> list[Cell]:
-    """The cells of every [[paired]] and [[matched]] of a table, in its order."""
+def compared(
+    name: str, table: Table, rows: Sequence[Row], evidence: Evidence | None = None, changed: Collection[str] = ()
+) -> list[Cell]:
+    """The cells of every [[paired]] and [[matched]] of a table, in its order. No published number stands beside trials
+    in `changed`."""
     found: list[Cell] = []
     for wanted in table.paired:
         statistic = statistics_of(name, table)[wanted.metric]
-        found += _paired(wanted, statistic, table, _grouped(table, rows, table.group_by), evidence or Evidence())
+        groups = _grouped(table, rows, table.group_by)
+        found += _paired(wanted, statistic, table, groups, evidence or Evidence(), changed)
     for matched in table.matched:
         # One curve is one federation under many defenses, so the defense does not tell groups apart, nor the attack:
         # test accuracy stands in the federation's own row.
@@ -43,7 +47,14 @@ def _grouped(table: Table, rows: Sequence[Row], keys: Sequence[str]) -> Groups:
     return [({k: v for k, v in zip(keys, at, strict=True) if v is not None}, group) for at, group in groups.items()]
 
 
-def _paired(wanted: Paired, statistic: Statistic, table: Table, groups: Groups, evidence: Evidence) -> Iterator[Cell]:
+def _paired(
+    wanted: Paired,
+    statistic: Statistic,
+    table: Table,
+    groups: Groups,
+    evidence: Evidence,
+    changed: Collection[str],
+) -> Iterator[Cell]:
     for where, group in groups:
         if where.get("attack") == UTILITY or where.get(wanted.key) in (None, wanted.against):
             continue
@@ -54,7 +65,8 @@ def _paired(wanted: Paired, statistic: Statistic, table: Table, groups: Groups, 
         made = None if other is None else _difference(group, other, statistic, evidence)
         if made is not None:
             theirs, base = (table.published_number(at, wanted.metric) for at in (where, baseline))
-            published = None if theirs is None or base is None else round(theirs - base, 6)
+            as_published = not any(row.trial in changed for row in (*group, *(other or ())))
+            published = round(theirs - base, 6) if as_published and theirs is not None and base is not None else None
             yield Cell(where, wanted.name, published, made.mean, made.low, made.high, made.n)
 
 
