@@ -128,6 +128,8 @@ def test_an_attack_declares_itself(name: str) -> None:
     assert iterates & set(parameters(ATTACKS[name])) in (set(), iterates)
     assert "preset" in parameters(ATTACKS[name])
     assert getattr(ATTACKS[name], "PRESETS", None), "presets are named"
+    shown = {key: entry["default"] for key, entry in parameters(ATTACKS[name]).items() if "default" in entry}
+    assert shown == resolved(ATTACKS[name]()), "what `fedleak show` says is what runs where nothing is set"
 
 
 def readable(name: str) -> str:
