@@ -49,6 +49,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
             "reads": [kind.__name__.lower() for kind in part.reads],
             "needs": sorted(part.needs),
             "needs_from_weights": sorted(part.needs_from_weights),
+            "uses": sorted(getattr(part, "uses", ())),
             "yields": part.yields.__name__.lower(),
             "presets": sorted(getattr(part, "PRESETS", {})),
         }
