@@ -19,7 +19,7 @@ from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ArgsKwargs
 
-__all__ = ["RoundNumber", "component", "configure", "filled", "parameters", "resolved"]
+__all__ = ["RoundNumber", "component", "configure", "filled", "parameters", "preset_values", "resolved"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,19 @@ def parameters(cls: type) -> dict[str, dict[str, Any]]:
     """Name to {type, default, description, rules} for every field, for `fedleak show` and the documentation."""
     schema = pydantic.TypeAdapter(cls).json_schema()
     return {name: dict(entry) for name, entry in schema.get("properties", {}).items()}
+
+
+def preset_values(cls: type) -> dict[str, dict[str, Any]]:
+    """What each preset sets to something else than `parameters` says. Where that also depends on the pictures
+    (`COLUMNS`: preset, kind of pictures, field), there is an entry for each kind."""
+    fields = parameters(cls)
+    presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "PRESETS", {})
+    columns: Mapping[str, Mapping[str, Mapping[str, Any]]] = getattr(cls, "COLUMNS", {})
+    found = {}
+    for name, whole in presets.items():
+        found[name] = {field: value for field, value in whole.items() if value != fields[field].get("default")}
+        found |= {f"{name}, {kind} pictures": dict(own) for kind, own in columns.get(name, {}).items()}
+    return {name: values for name, values in found.items() if values}
 
 
 def resolved(instance: Any) -> dict[str, Any]:

@@ -170,6 +170,15 @@ def test_all_methods_are_given_the_same_split_of_the_labels() -> None:
         )
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_notes_name_the_prior_where_there_is_one(method: str) -> None:
+    notes = attack(trained((4,)), method=method, steps=1).notes
+    assert {"lambda_inv", "g", "inv_norm"} & set(notes) == (
+        {"lambda_inv", "g", "inv_norm"} if method == "prior" else set()
+    )
+    assert {"preset", "method", "lr", "tv"} < set(notes)
+
+
 def test_of_several_starts_the_smallest_objective_counts() -> None:
     scene = trained((3,))
     several = attack(scene, restarts=3)

@@ -219,6 +219,16 @@ def test_show_says_rules_in_words_and_unfolds_inner_tables(run: Run) -> None:
     assert "[a whole number at least 0]" in attack
 
 
+def test_show_says_what_every_preset_sets(run: Run) -> None:
+    shown = run("show", "attack", "fedavg_simulation").out
+    assert "steps = 300" in shown  # the default preset's
+    assert "preset released: steps = 400, distance = 'layered_l2', " in shown
+    assert "preset released, colour pictures: lr = 0.1, decay = 0.997, " in shown
+    values = run("show", "attack", "fedavg_simulation", "--json").json["preset_values"]
+    assert values["paper, grey pictures"]["lambda_inv"] == 1000.0
+    assert "preset paper: client_at = 'paper'\n" in run("show", "attack", "label_counts").out
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [

@@ -128,6 +128,8 @@ def test_an_attack_declares_itself(name: str) -> None:
     assert iterates & set(parameters(ATTACKS[name])) in (set(), iterates)
     assert "preset" in parameters(ATTACKS[name])
     assert getattr(ATTACKS[name], "PRESETS", None), "presets are named"
+    shown = {key: entry["default"] for key, entry in parameters(ATTACKS[name]).items() if "default" in entry}
+    assert shown == resolved(ATTACKS[name]()), "what `fedleak show` says is what runs where nothing is set"
 
 
 def readable(name: str) -> str:
@@ -196,7 +198,7 @@ def test_an_attack_gives_the_same_when_told_no_more_than_it_needs(name: str) -> 
     part = made("attacks", name)
     told, granted = attack_transcript(part, name, seen, 0, "cpu")
     everything = part(seen, rng=Seeds(0).generator("attack", getattr(part, "draws_as", name)))
-    assert set(granted) == needs
+    assert set(granted) == needs | getattr(part, "uses", frozenset())
     assert same(told.victims[0], everything.victims[0])
 
 

@@ -81,19 +81,26 @@ def test_a_femnist_client_holds_the_first_samples_of_its_writer(tmp_path: Path) 
         ('{"users": ["a"]}', "LEAF's layout"),
         ('{"users": ["a"], "user_data": {}}', "none for 'a'"),
         ('{"users": ["a"], "user_data": {"a": {"x": [[0.5, 0.5]], "y": [1]}}}', "784 numbers from 0 to 1"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [], "y": []}}}', "at least one writer with a sample"),
         (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[2.0] * 784], "y": [1]}}}), "values from 2.0"),
         (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [1, 2]}}}), "labels of shape"),
-        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [62]}}}), "labels from 0 to 61"),
+        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [62]}}}), "a label from 0 to 61"),
+        (json.dumps({"users": ["a", "a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [6]}}}), "every user once"),
         (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [0.5]}}}), "a label from 0 to 61"),
     ],
 )
 def test_a_damaged_leaf_file_is_named_with_what_it_should_hold(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "femnist" / "train").mkdir(parents=True)
     (tmp_path / "femnist" / "train" / "bad.json").write_text(content)
+    leaf(tmp_path / "femnist" / "train", "all_data_0.json", {"f0001_41": [(255, 61)]})  # not this one
     with pytest.raises(DataError, match=r"train/bad\.json") as caught:
         read_dataset("femnist", Request(tmp_path))
     assert words in str(caught.value)
+
+
+def test_leaf_files_without_a_single_sample_are_damaged(tmp_path: Path) -> None:
+    leaf(tmp_path / "femnist" / "train", "all_data_0.json", {"f0001_41": []})
+    with pytest.raises(DataError, match=r"train/all_data_0\.json.*at least one writer with a sample"):
+        read_dataset("femnist", Request(tmp_path))
 
 
 def test_test_files_without_training_files_are_half_a_data_set(tmp_path: Path) -> None:

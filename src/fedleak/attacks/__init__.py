@@ -8,7 +8,7 @@ from fedleak.attacks.inversion.dlg import DLG
 from fedleak.attacks.inversion.dlm import DLM
 from fedleak.attacks.inversion.dlm_plus import DLMPlus
 from fedleak.attacks.inversion.idlg import IDLG
-from fedleak.attacks.knowledge import require
+from fedleak.attacks.knowledge import require, used
 from fedleak.attacks.logits import PLI, PTBI, TBI
 from fedleak.attacks.simulation.fedavg_simulation import FedAvgSimulation
 from fedleak.attacks.simulation.label_counts import CountLabels
@@ -16,7 +16,7 @@ from fedleak.attacks.simulation.sme import SME
 from fedleak.attacks.stealing.adamsa import AdaMSA
 from fedleak.attacks.stealing.msa import MSA
 
-__all__ = ["ATTACKS", "require"]
+__all__ = ["ATTACKS", "require", "used"]
 
 ATTACKS: dict[str, type] = {
     "dlg": DLG,

@@ -9,12 +9,22 @@ from fedleak.errors import KnowledgeError, RefusedError
 from fedleak.learning.secure_sum import TRAINING, is_sum
 from fedleak.types import Attack, Message, Round, Setup, Transcript, Weights
 
-__all__ = ["known", "needed", "require"]
+__all__ = ["known", "needed", "require", "used"]
 
 
 def needed(attack: Attack, message: Message) -> frozenset[str]:
     """What the attack must be told about this message; from weights some attacks need more than from gradients."""
     return attack.needs | (attack.needs_from_weights if isinstance(message.payload, Weights) else frozenset())
+
+
+def used(attack: Attack, transcript: Transcript) -> frozenset[str]:
+    """What the attack has a use for, but can do without (`uses`, which few attacks have), where it is disclosed."""
+    wanted: frozenset[str] = getattr(attack, "uses", frozenset())
+    if not wanted:
+        return wanted
+    return wanted & {
+        name for message in _attacked(attack, transcript).received for name in known(transcript.setup, message)
+    }
 
 
 def known(setup: Setup, message: Message) -> Mapping[str, Any]:

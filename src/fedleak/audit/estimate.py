@@ -18,7 +18,7 @@ from fedleak.audit.work import run_trial
 from fedleak.components import configure, resolved
 from fedleak.types import Predictions
 
-__all__ = ["estimate"]
+__all__ = ["duration", "estimate"]
 
 
 LONG = 4.0
@@ -76,7 +76,7 @@ def estimate(
     if device != "cpu":
         torch.cuda.empty_cache()  # what measuring took of a GPU is for the workers to have
     guessed = "; not every kind of work was measured" if probe.guessed else ""
-    return f"about {_duration(about / jobs)}, at most {_duration(most / jobs)}{guessed}"
+    return f"about {duration(about / jobs)}, at most {duration(most / jobs)}{guessed}"
 
 
 def _unit(attack: Any) -> str:
@@ -152,7 +152,7 @@ class _Probe:
         )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

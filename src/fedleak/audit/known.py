@@ -22,6 +22,10 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
+def _share(value: Any) -> bool:
+    return _number(value) and value < 1
+
+
 def _above_zero(value: Any) -> bool:
     return _number(value) and value > 0
 
@@ -34,14 +38,14 @@ def _batches(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and all(map(_wholes, value))
 
 
-COUNT, RATE, LIST = "a whole number of at least 1", "a number of at least 0", "a list of whole numbers, as in [0, 1]"
+COUNT, LIST = "a whole number of at least 1", "a list of whole numbers, as in [0, 1]"
 FACTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "samples": (_whole, COUNT),
     "epochs": (_whole, COUNT),
     "batch_size": (_whole, COUNT),
     "unique_labels": (_whole, COUNT),
     "lr": (_above_zero, "a number above 0: nothing moves without a step"),
-    "momentum": (_number, RATE),
+    "momentum": (_share, "a number from 0 up and below 1"),
     "label_counts": (_wholes, LIST),
     "target_labels": (_wholes, LIST),
     "batch_labels": (_batches, "a list of lists, one for each batch, as in [[0, 1], [1, 2]]"),

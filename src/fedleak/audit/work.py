@@ -90,12 +90,13 @@ def attack_transcript(
     attack: Any, name: str, transcript: Transcript, seed: int, device: str, progress: Progress = silent
 ) -> tuple[Finding, tuple[str, ...]]:
     """Run an attack on what it is told: (finding, what was granted). No truth in sight."""
-    from fedleak.attacks import require
+    from fedleak.attacks import require, used
 
     require(attack, transcript)
     first = transcript.rounds[0].received
     weights = bool(first) and isinstance(first[0].payload, Weights)
     needs = attack.needs | (attack.needs_from_weights if weights else frozenset())
+    needs |= used(attack, transcript)
     told = on_device(transcript.granting(needs), device)
     finding = attack(told, rng=Seeds(seed).generator("attack", getattr(attack, "draws_as", name)), progress=progress)
     return finding, tuple(sorted(needs))

@@ -32,6 +32,7 @@ from fedleak.audit.toml import assign, parse_assignment
 from fedleak.audit.truths import load_truth
 from fedleak.audit.victim_rows import victim_row
 from fedleak.audit.work import attack_transcript
+from fedleak.commands.forecast import Forecast
 from fedleak.commands.output import print_json, rows_document, warn
 from fedleak.commands.told import noted, tell
 from fedleak.components import resolved
@@ -102,8 +103,10 @@ def attack_command(
     out = out or Path("runs") / f"attack-{trial[:12]}"
     display, where_to_run = Display(quiet=quiet), choose_device(device)
 
+    forecast = Forecast(4 if sure else 1, display.note)
+
     def run(seen: Transcript, start: int) -> tuple[Finding, tuple[str, ...]]:
-        return attack_transcript(attack, name, seen, start, where_to_run, display.inner(None))
+        return attack_transcript(attack, name, seen, start, where_to_run, forecast.over(display.inner(None)))
 
     with locked(out), one_thread(), display.stage(name, 1):
         finding, granted = run(transcript, seed)

@@ -10,7 +10,7 @@ from fedleak.audit.registry import KINDS, did_you_mean, lookup, registry
 from fedleak.audit.spec import default_spec_text
 from fedleak.commands.output import is_narrow, print_json, say
 from fedleak.commands.rules import in_words
-from fedleak.components import parameters
+from fedleak.components import parameters, preset_values
 from fedleak.errors import RefusedError
 from fedleak.reproduction import load_table, table_names
 
@@ -49,6 +49,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
             "reads": [kind.__name__.lower() for kind in part.reads],
             "needs": sorted(part.needs),
             "needs_from_weights": sorted(part.needs_from_weights),
+            "uses": sorted(getattr(part, "uses", ())),
             "yields": part.yields.__name__.lower(),
             "presets": sorted(getattr(part, "PRESETS", {})),
         }
@@ -127,17 +128,19 @@ def show_command(kind: str, name: str, *, as_json: bool) -> int:
         inner = {f"public.{key}": value for key, value in parameters(PublicSpec).items()}
         entry["parameters"] = {**parameters(DataSpec), **inner}
     elif part is not None and dataclasses.is_dataclass(part) and isinstance(part, type):
-        entry["parameters"] = parameters(part)
+        entry |= {"parameters": parameters(part), "preset_values": preset_values(part)}
     if as_json:
         print_json(entry)
         return 0
     described = plural in ("attacks", "defenses", "protocols", "models") and part is not None
     say(f"{name}\n\n{inspect.getdoc(part) if described else entry.get('summary', entry.get('title'))}\n")
     for key, value in entry.items():
-        if key not in ("parameters", "name", "summary", "title") and value:
+        if key not in ("parameters", "preset_values", "name", "summary", "title") and value:
             say(f"{key}: {_cell(key, value)}")
     for key, value in entry.get("parameters", {}).items():
         default = f" = {value['default']!r}" if "default" in value else " (required)"
         meaning = f": {value['description']}" if "description" in value else ""
         say(f"  {key}{default}  [{in_words(value)}]{meaning}")
+    for preset, values in entry.get("preset_values", {}).items():
+        say(f"preset {preset}: {', '.join(f'{key} = {value!r}' for key, value in values.items())}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def _writers(file: Path) -> list[tuple[str, Any]]:
     lost = [user for user in users if user not in data]
     if lost:
         raise damaged(file, f"user_data for each of {len(users)} users", f"none for {lost[0]!r}")
+    if twice := [user for user, times in Counter(users).items() if times > 1]:
+        raise damaged(file, "every user once", f"{twice[0]!r} more than once")
     return [(user, data[user]) for user in users]
 
 
@@ -79,6 +82,8 @@ def _samples(file: Path, name: str, samples: Any) -> tuple[npt.NDArray[np.uint8]
         raise damaged(file, expected, f"{type(error).__name__}") from error
     if y.shape != (len(x),) or not np.array_equal(y, np.round(y)):
         raise damaged(file, expected, f"{len(x)} samples and labels of shape {y.shape}")
+    if not (y.size == 0 or (y.min() >= 0 and y.max() < CLASSES)):
+        raise damaged(file, expected, f"labels from {y.min():g} to {y.max():g}")
     if not (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):
         raise damaged(file, expected, f"values from {x.min()} to {x.max()}")
     # LEAF divides 8-bit pixels by 255: this is exact.

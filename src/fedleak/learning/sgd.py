@@ -6,6 +6,7 @@ and, with `differentiable=True`, differentiated again with respect to its inputs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from fedleak.errors import RefusedError
 from fedleak.learning.functional import Loss, Network
 from fedleak.types import Named
 
-__all__ = ["GradientHook", "Local", "batch_gradient", "local_sgd", "momentum_step", "train"]
+__all__ = ["GradientHook", "Local", "batch_gradient", "local_sgd", "momentum_gain", "momentum_step", "train"]
 
 GradientHook = Callable[[dict[str, Tensor], int], Named]
 """(per-example gradients with a leading axis of examples, step from 0) to per-example gradients. Their mean is used."""
@@ -78,6 +79,19 @@ def momentum_step(
     else:
         velocity = gradients
     return {name: w.add(velocity[name], alpha=-lr) for name, w in parameters.items()}, dict(velocity)
+
+
+def momentum_gain(momentum: float, steps: int) -> float:
+    """How many times its step length a gradient moves the weights by the end of `steps` steps, on average over them:
+    that of the last step once, that of the first 1 + b + ... + b^(steps - 1) times.
+
+    >>> momentum_gain(0.0, 10), momentum_gain(0.5, 2)
+    (1.0, 1.25)
+    """
+    if momentum == 0:
+        return 1.0
+    left = torch.arange(1, steps + 1, dtype=torch.float64)
+    return float((-torch.expm1(left * math.log(momentum)) / (1 - momentum)).mean())
 
 
 def train(

@@ -56,8 +56,8 @@ def contradiction(setup: Setup, task: Task, head: Head | None, labels: Tensor | 
     rose, fell = float(-pull.clamp(max=0).sum()), float(pull.clamp(min=0).sum())
     steps, most = task.steps, max(rose, fell)
     if most > steps * (1 + SLACK):
-        return _words(task, f"move the last layer's biases up or down by at most {steps * task.lr:.3g} in all", most)
-    if labels is None:
+        return _words(task, f"move the last layer's biases up or down by at most {steps * task.step:.3g} in all", most)
+    if labels is None or task.momentum:  # with momentum a class counts for more where it comes early
         return ""
     counts = torch.bincount(labels, minlength=setup.classes).tolist()
     beyond = [-value - _push(task, count) for value, count in zip(pull.tolist(), counts, strict=True)]
@@ -74,10 +74,9 @@ def unreached(task: Task, reach: float) -> str:
     if not math.isfinite(reach) or reach <= 0 or 1 / FAR <= reach <= FAR:
         return ""
     return (
-        f"disclosed values do not fit the update: {task.steps} simulated steps at lr={task.lr:g} "
-        f"(samples={task.samples}, batch_size={task.batch_size}, epochs={task.epochs}) moved the weights {reach:.2g} "
-        f"times as far as the client did, and within a factor of {FAR:g} is expected; correct what is disclosed, take "
-        "more steps, or expect momentum or a defense"
+        f"disclosed values do not fit the update: {task.steps} simulated steps at {task.said} moved the weights "
+        f"{reach:.2g} times as far as the client did, and within a factor of {FAR:g} is expected; correct what is "
+        f"disclosed, take more steps, or expect {'' if task.momentum else 'momentum or '}a defense"
     )
 
 
@@ -89,7 +88,7 @@ def _push(task: Task, count: int) -> float:
 
 def _words(task: Task, rule: str, found: float) -> str:
     return (
-        f"disclosed values contradict the update: {task.steps} steps at lr={task.lr:g} (samples={task.samples}, "
-        f"batch_size={task.batch_size}, epochs={task.epochs}) {rule}, and the update has {found * task.lr:.3g}; "
-        "correct what is disclosed, or expect momentum or a defense that adds noise"
+        f"disclosed values contradict the update: {task.steps} steps at {task.said} {rule}, and the update has "
+        f"{found * task.step:.3g}; correct what is disclosed, or expect {'' if task.momentum else 'momentum or '}a "
+        "defense that adds noise"
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 
 from fedleak.attacks.knowledge import require
-from fedleak.attacks.simulation.needs import needs_with
+from fedleak.attacks.simulation.needs import USES, needs_with
 from fedleak.attacks.simulation.run import reconstruct
 from fedleak.attacks.simulation.settings import SimulationSettings
 from fedleak.components import component
@@ -23,11 +23,12 @@ class FedAvgSimulation(SimulationSettings):
     Every epoch has dummies of its own, tied together by a prior on what does not depend on their order (eq. 3); after
     the search the epochs are matched and averaged. Labels are told, or read off the last layer. `method` also offers
     the baselines of section 5. Presets: "released", as the authors' table scripts run it; "paper", its cosine distance;
-    "strong", the best that was found here. The client is taken to run plain SGD, without momentum.
+    "strong", the best that was found here. Plain SGD is simulated: of a client with momentum, where that is disclosed,
+    the update is taken to be as many times longer as momentum makes it.
 
     Sees: the broadcast weights and the weights each client sent back in one round, the network and its loss.
     Needs: number of samples, batch size, local epochs and learning rate; with labels="known" the label counts, with
-        labels="known_batches" the labels of every batch.
+        labels="known_batches" the labels of every batch. Uses momentum where it is disclosed.
     Guarantees: nothing is read but the transcript; of several starts the one with the smallest objective counts; a
         search that leaves the finite numbers ends at its last finite iterate.
     """
@@ -38,8 +39,9 @@ class FedAvgSimulation(SimulationSettings):
         {"known": frozenset({"label_counts"}), "known_batches": frozenset({"batch_labels"})}
     )
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = USES
     yields: ClassVar[type] = Reconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
 
     def __call__(self, seen: Transcript, *, rng: torch.Generator, progress: Progress = silent) -> Reconstruction:
         require(self, seen)

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 from fedleak.attacks.knowledge import require
 from fedleak.attacks.simulation.contradictions import contradiction
 from fedleak.attacks.simulation.counts import ClientAt, CountRule, LabelEstimator
-from fedleak.attacks.simulation.needs import ALWAYS
+from fedleak.attacks.simulation.needs import ALWAYS, USES
 from fedleak.attacks.simulation.tasks import task_of
 from fedleak.components import RoundNumber, component, filled
 from fedleak.errors import RefusedError
@@ -31,7 +31,7 @@ class CountLabels:
     in the authors' code; in "paper" it is the sent weights. Counts are rounded so that they sum to the samples.
 
     Sees: the broadcast weights and the weights each client sent back in one round, the network.
-    Needs: number of samples, batch size, local epochs and learning rate.
+    Needs: number of samples, batch size, local epochs and learning rate. Uses momentum where it is disclosed.
     Guarantees: nothing is read but the transcript; the counts are whole and sum to the number of samples.
     """
 
@@ -39,8 +39,9 @@ class CountLabels:
     reads: ClassVar[tuple[type, ...]] = (Weights,)
     needs: ClassVar[frozenset[str]] = ALWAYS
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = USES
     yields: ClassVar[type] = LabelCounts
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"client_at": "released"},
         "paper": {"client_at": "paper"},

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ALWAYS", "needs_with"]
+__all__ = ["ALWAYS", "USES", "needs_with"]
 
 ALWAYS = frozenset({"samples", "batch_size", "epochs", "lr"})
 """What running a client's training again takes."""
+
+USES = frozenset({"momentum"})
+"""What is asked for where it is disclosed, and taken to be 0 where it is not."""
 
 
 def needs_with(by_labels: Mapping[str, frozenset[str]]) -> Any:

@@ -34,6 +34,9 @@ from fedleak.types import Progress, Reconstruction, Setup, Transcript, Weights, 
 
 __all__ = ["reconstruct"]
 
+OF_THE_PRIOR = ("lambda_inv", "g", "inv_norm")
+"""Settings that no other method than "prior" looks at."""
+
 
 def reconstruct(
     seen: Transcript, settings: SimulationSettings, *, rng: torch.Generator, progress: Progress = silent
@@ -51,13 +54,15 @@ def reconstruct(
         return LabelEstimator(setup, broadcast, seeds.generator("labels"), settings.dummies, client_at)
 
     clients, refused = clients_of(setup, round_, settings.labels, settings.order(), seeds, estimator)
+    unused = () if settings.method == "prior" else OF_THE_PRIOR
+    chosen = settings.chosen(setup.input_shape[0]).items()
     notes: dict[str, Any] = {
         "preset": settings.preset,
         "method": settings.method,
         "labels": settings.labels,
         "label_order": settings.order(),
         "hyperparameters": settings.column(setup.input_shape[0]),
-        **{name: value for name, value in settings.chosen(setup.input_shape[0]).items() if value is not None},
+        **{name: value for name, value in chosen if value is not None and name not in unused},
     }
     found: dict[int, Outcome] = {}
     before, total = 0, max(1, len(clients)) * (settings.restarts + 1) * settings.steps

@@ -24,7 +24,7 @@ from fedleak.attacks.knowledge import require
 from fedleak.attacks.simulation.clients import Client, LabelSource, clients_of
 from fedleak.attacks.simulation.counts import LabelEstimator
 from fedleak.attacks.simulation.layout import layout_of
-from fedleak.attacks.simulation.needs import needs_with
+from fedleak.attacks.simulation.needs import USES, needs_with
 from fedleak.attacks.simulation.outcome import Outcome, assemble, kept_steps
 from fedleak.attacks.simulation.search import Evaluate, Found, Schedule, search
 from fedleak.attacks.simulation.settings import SimulationSettings
@@ -47,7 +47,7 @@ class SME:
 
     Sees: the broadcast weights and the weights each client sent back in one round, the network and its loss.
     Needs: number of samples; batch size, local epochs and learning rate, to read the labels off the update; with
-        labels="known" the label counts.
+        labels="known" the label counts. Momentum, where it is disclosed, makes the label counts right.
     Guarantees: nothing is read but the transcript; of several starts the one with the smallest objective counts.
     """
 
@@ -55,8 +55,9 @@ class SME:
     reads: ClassVar[tuple[type, ...]] = (Weights,)
     needs: ClassVar[frozenset[str]] = needs_with({"known": frozenset({"label_counts"})})
     needs_from_weights: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = USES
     yields: ClassVar[type] = Reconstruction
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "strong": {},
         "paper": {"lr": 1.0, "schedule": "constant", "tv": 0.01, "project": False, "surrogate_lr": 1e-3},
@@ -188,7 +189,7 @@ class _Surrogate:
         self.first = broadcast.tensors
         # broadcast - sent: the update, and minus the line to the sent weights.
         names = list(broadcast.tensors)
-        self.update = [torch.stack([client.task.update[n] * client.task.lr for client in bucket]) for n in names]
+        self.update = [torch.stack([client.task.update[n] * client.task.step for client in bucket]) for n in names]
         self.target = UnitDifference().prepare(self.update)
         like = next(iter(broadcast.tensors.values()))
         self.labels = torch.stack([client.labels[0] for client in bucket]).to(like.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from fedleak.attacks.inversion.victims import count_of
 from fedleak.attacks.knowledge import known
 from fedleak.errors import RefusedError
+from fedleak.learning.sgd import momentum_gain
 from fedleak.learning.updates import apparent_gradient
 from fedleak.types import Message, Round, Setup
 
@@ -24,9 +25,10 @@ MOST = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What one client did: `samples` examples, `epochs` passes in batches of `batch_size`; plain SGD at `lr`.
+    """What one client did: `samples` examples, `epochs` passes in batches of `batch_size`; SGD at `lr`.
 
-    `update` is (broadcast - sent) / lr, the sum of the gradients of all steps (the paper divides by their number).
+    `update` is (broadcast - sent) / `step`, the sum of the gradients of all steps (the paper divides by their number);
+    with momentum earlier ones count more in it, and on average they count once.
     """
 
     at: int
@@ -36,6 +38,7 @@ class Task:
     epochs: int
     lr: float
     update: dict[str, Tensor]
+    momentum: float = 0.0
 
     @property
     def batches(self) -> int:
@@ -45,6 +48,17 @@ class Task:
     @property
     def steps(self) -> int:
         return self.epochs * self.batches
+
+    @property
+    def step(self) -> float:
+        """How far a gradient of its length moves the weights by the end, on average over the steps."""
+        return self.lr * momentum_gain(self.momentum, self.steps)
+
+    @property
+    def said(self) -> str:
+        """How the client trained, in the words in which it is disclosed."""
+        momentum = f", momentum={self.momentum:g}" if self.momentum else ""
+        return f"lr={self.lr:g}{momentum} (samples={self.samples}, batch_size={self.batch_size}, epochs={self.epochs})"
 
     @property
     def shape(self) -> tuple[int, int, int, float]:
@@ -68,10 +82,14 @@ def task_of(setup: Setup, round_: Round, at: int) -> Task:
     lr = told.get("lr")
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not math.isfinite(lr) or lr <= 0:
         raise RefusedError(f"{message.sender}: lr={lr!r}: must be a finite number above 0")
-    update = {name: value / lr for name, value in apparent_gradient(round_, message).items()}
+    momentum = told.get("momentum", 0.0)
+    if isinstance(momentum, bool) or not isinstance(momentum, int | float) or not 0 <= momentum < 1:
+        raise RefusedError(f"{message.sender}: momentum={momentum!r}: must be a number from 0 up and below 1")
+    task = Task(at, message, samples, min(size, samples), epochs, float(lr), {}, float(momentum))
+    update = {name: value / task.step for name, value in apparent_gradient(round_, message).items()}
     if not all(bool(value.isfinite().all()) for value in update.values()):
         raise RefusedError(f"{message.sender}: lr={lr!r}: the update divided by it is not finite")
-    return Task(at, message, samples, min(size, samples), epochs, float(lr), update)
+    return replace(task, update=update)
 
 
 def _whole(message: Message, told: Mapping[str, Any], name: str, rule: str) -> int:
