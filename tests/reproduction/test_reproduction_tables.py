@@ -89,7 +89,9 @@ def test_the_statistics_are_known_and_their_metrics_are_asked_for(name: str, sca
 def test_notes_name_scales_and_tables_that_there_are(name: str) -> None:
     table = load_table(name)
     assert set(re.findall(r"--scale\s+(\w+)", table.notes)) <= set(table.scales)
-    assert set(re.findall(r"\b(?:pli|ptbi|dlm|fedavg_leakage|adamsa)/[\w-]+(?!\S*\.)", table.notes)) <= set(table_names())
+    assert set(re.findall(r"\b(?:pli|ptbi|dlm|fedavg_leakage|adamsa)/[\w-]+(?!\S*\.)", table.notes)) <= set(
+        table_names()
+    )
 
 
 @pytest.mark.parametrize("name", table_names())
