@@ -51,6 +51,7 @@ def test_swept_paths_get_the_short_names_of_the_contract() -> None:
         {"attack": "dlm_plus", "dataset": "lfw", "E": 1},
         {"attack": "dlm_plus", "dataset": "lfw", "E": 10},
     ]
+    assert found[0].label == "dlm_plus lfw E 1", "a number does not say of what"
     assert failed == []
 
 
