@@ -251,6 +251,13 @@ def test_every_swept_value_is_named_at_a_logarithmic_axis(run: tuple[Row, Eviden
     pyplot.close(drawn)
 
 
+def test_iterations_are_whole_numbers(run: tuple[Row, Evidence]) -> None:
+    made, evidence = run
+    drawn = _drawn(Figure(name="loss", draw="iterations", y="loss"), table(), [], [made], evidence)
+    assert all(float(tick).is_integer() for tick in drawn.axes[0].get_xticks())
+    pyplot.close(drawn)
+
+
 @pytest.mark.parametrize(("rows", "images", "shown"), [(1, 20, 4), (3, 20, 4), (6, 1, 4), (2, 1, 2)])
 def test_more_seeds_make_no_longer_figure(
     run: tuple[Row, Evidence], monkeypatch: pytest.MonkeyPatch, rows: int, images: int, shown: int

@@ -97,6 +97,8 @@ def _drawn(figure: Figure, table: Table, found: Sequence[Cell], rows: Sequence[R
                     empty = False
         axis.set_title(title)
         axis.set_xlabel(figure.x if figure.draw == "sweep" else "iteration")
+        if figure.draw == "iterations":
+            axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_ylabel({"psnr": "PSNR (dB)", "psnr_all": "PSNR (dB), all images"}.get(figure.y, figure.y))
         if figure.log_x:
             _logarithmic(axis, lines, figure)
