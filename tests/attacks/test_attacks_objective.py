@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -210,3 +212,23 @@ def test_every_second_of_several_starts_is_sure_of_its_labels() -> None:
     sure = labels[1::2]
     assert sorted(sure[:, 0].tolist()) == sorted(sure[:, 1].tolist()) == [0, 1, 2, 3]
     assert (sure[:, 0] != sure[:, 1]).all()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_objective_goes_when_nobody_holds_it(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU its graphs hold gigabytes, which must not wait until Python looks for cycles."""
+    monkeypatch.setattr(Tensor, "is_cuda", property(lambda self: recorded), raising=False)
+    monkeypatch.setattr(GradientMatch, "_probe", lambda self: None)
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        match = matching(seeded(smooth))
+        values, _ = match(*problems(match))
+        assert (match._replay is not None) == recorded
+        gone = ref(match)
+        del match
+        assert gone() is None
+        assert values.isfinite().all()
+    finally:
+        if before:
+            gc.enable()

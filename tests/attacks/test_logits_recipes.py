@@ -248,6 +248,40 @@ def _broken_at_the_second_call(show: Callable[[InversionStack, Tensor], Tensor])
     return broken
 
 
+@pytest.mark.parametrize(("fit", "said"), [(2, "stacks of at most 2"), (1, "stacks of at most 1")])
+def test_what_does_not_fit_into_memory_is_trained_in_halves(
+    monkeypatch: pytest.MonkeyPatch, fit: int, said: str
+) -> None:
+    """Half of the networks at a time, from the start: what was half done when memory ran out leaves no trace."""
+    three, steps = stage_logits([[0], [1], [2]], rounds=2, clean=40), []
+    whole = run(three)
+    real = InversionStack.fit
+
+    def fits(stack: InversionStack, *given: Any) -> Tensor:
+        steps.append(len(stack))
+        if len(stack) > fit and len(steps) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return real(stack, *given)
+
+    monkeypatch.setattr(InversionStack, "fit", fits)
+    halves = run(three)
+    assert max(steps) == 3
+    assert halves.notes["networks"] == f"{said}: more do not fit into memory"
+    assert whole.notes["networks"] == "stacked"
+    for one, other in zip(whole.victims[0].by_round, halves.victims[0].by_round, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-3)  # rounding, which training makes larger
+    torch.testing.assert_close(whole.trace.objective, halves.trace.objective, rtol=1e-3, atol=0)
+
+
+def test_one_network_that_does_not_fit_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fits(stack: InversionStack, *given: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(InversionStack, "fit", fits)
+    with pytest.raises(torch.OutOfMemoryError):
+        run(stage_logits([[0], [1], [2]], rounds=1, clean=10))
+
+
 def test_progress_is_told_to_the_end() -> None:
     told: list[tuple[int, int]] = []
     attack = configure(ATTACKS["ptbi"], FAST)

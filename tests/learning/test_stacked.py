@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedleak.errors import RefusedError, ShapeError
 from fedleak.learning.batches import epoch_batches
 from fedleak.learning.functional import cross_entropy
-from fedleak.learning.layout import channels_first_is_slow, channels_last
+from fedleak.learning.layout import apart, channels_first_is_slow, channels_last
 from fedleak.learning.objectives import absolute_error, divergence, entropy, squared_error
 from fedleak.learning.stacked import Mode, Stack
 from fedleak.learning.turns import lined_up
@@ -305,6 +305,19 @@ def test_pictures_are_laid_out_anew_only_for_torchs_own_layers_with_pooling() ->
     assert torch.equal(channels_last(pictures), pictures)
     assert channels_last(pictures).stride() == (20, 1, 4, 1)
     assert channels_last(pictures[0]).stride() == pictures[0].stride()
+
+
+def test_a_copy_of_one_network_holds_no_more_than_that_network() -> None:
+    """Its buffers are rows of a tensor of all networks: a frozen backbone would be copied as often as there are any."""
+    stack = Stack([network(k) for k in range(8)], lr=1e-2)
+    made = apart(stack.modules[3])
+    assert same(made, stack.modules[3], 0.0)
+    for value in (*made.parameters(), *made.buffers()):
+        assert value.untyped_storage().nbytes() == value.nbytes
+    before = {name: value.clone() for name, value in stack.modules[3].state_dict().items()}
+    for value in made.state_dict().values():
+        value.zero_()
+    assert all(torch.equal(value, before[name]) for name, value in stack.modules[3].state_dict().items())
 
 
 def test_a_stack_goes_when_nobody_holds_it() -> None:

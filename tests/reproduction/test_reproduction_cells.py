@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 from safetensors.torch import save
 
 from fedleak.audit.rows import Row
@@ -16,7 +19,8 @@ from fedleak.audit.store import RunFolder
 from fedleak.errors import RefusedError
 from fedleak.reproduction import Evidence, Table, cells, draw_figures
 from fedleak.reproduction.faces import values_of
-from fedleak.reproduction.figures import curves_over_iterations
+from fedleak.reproduction.figures import _drawn, curves_over_iterations
+from fedleak.reproduction.table import Figure
 
 SPEC = {"spec": {}, "scale": {"smoke": {}}}
 
@@ -47,6 +51,7 @@ def test_swept_paths_get_the_short_names_of_the_contract() -> None:
         {"attack": "dlm_plus", "dataset": "lfw", "E": 1},
         {"attack": "dlm_plus", "dataset": "lfw", "E": 10},
     ]
+    assert found[0].label == "dlm_plus lfw E 1", "a number does not say of what"
     assert failed == []
 
 
@@ -233,6 +238,37 @@ def test_every_kind_of_figure_is_drawn_the_same_every_time(run: tuple[Row, Evide
         ]
     for path in written:
         assert path.read_bytes() == (out[0] / path.name).read_bytes()
+
+
+def test_every_swept_value_is_named_at_a_logarithmic_axis(run: tuple[Row, Evidence]) -> None:
+    """tau 1 and 3 alone: of the powers of ten there is one."""
+    made, evidence = run
+    rows = [replace(made, where={**made.where, "gamma": value}) for value in (0.0, 1.0, 3.0)]
+    drawing = table(metrics=["psnr_all"], group_by=["attack", "dataset", "gamma"])
+    found, _ = cells("dlm/x", drawing, rows, evidence)
+    drawn = _drawn(Figure(name="sweep", x="gamma", log_x=True), drawing, found, rows, evidence)
+    assert [tick.get_text() for tick in drawn.axes[0].get_xticklabels()] == ["0", "1", "3"]
+    pyplot.close(drawn)
+
+
+def test_iterations_are_whole_numbers(run: tuple[Row, Evidence]) -> None:
+    made, evidence = run
+    drawn = _drawn(Figure(name="loss", draw="iterations", y="loss"), table(), [], [made], evidence)
+    assert all(float(tick).is_integer() for tick in drawn.axes[0].get_xticks())
+    pyplot.close(drawn)
+
+
+@pytest.mark.parametrize(("rows", "images", "shown"), [(1, 20, 4), (3, 20, 4), (6, 1, 4), (2, 1, 2)])
+def test_more_seeds_make_no_longer_figure(
+    run: tuple[Row, Evidence], monkeypatch: pytest.MonkeyPatch, rows: int, images: int, shown: int
+) -> None:
+    made, evidence = run
+    way = {"original": np.ones((images, 1, 4, 4)), "snapshots": np.ones((2, images, 1, 4, 4))}
+    monkeypatch.setattr(evidence, "images", lambda key: {**way, "snapshot_steps": np.array([1, 2])})
+    facets = [replace(made, where={**made.where, "gamma": value}) for value in (1.0, 3.0) for _ in range(rows)]
+    drawn = _drawn(Figure(name="way", draw="pictures", facets=["gamma"]), table(), [], facets, evidence)
+    assert len(drawn.axes[0].images) == 2 * shown
+    pyplot.close(drawn)
 
 
 def test_histograms_and_priors_of_faces_are_drawn_from_rows(tmp_path: Path) -> None:

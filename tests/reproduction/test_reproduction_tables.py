@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -82,6 +83,15 @@ def test_the_statistics_are_known_and_their_metrics_are_asked_for(name: str, sca
     needed = {metric for statistic in statistics_of(name, table).values() for metric in statistic.reads}
     for spec in specs(table, scale).values():
         assert needed <= set(spec.metrics)
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_notes_name_scales_and_tables_that_there_are(name: str) -> None:
+    table = load_table(name)
+    assert set(re.findall(r"--scale\s+(\w+)", table.notes)) <= set(table.scales)
+    assert set(re.findall(r"\b(?:pli|ptbi|dlm|fedavg_leakage|adamsa)/[\w-]+(?!\S*\.)", table.notes)) <= set(
+        table_names()
+    )
 
 
 @pytest.mark.parametrize("name", table_names())

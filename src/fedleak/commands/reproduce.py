@@ -149,11 +149,10 @@ def _print(name: str, table: Table, scale: str, found: Sequence[Cell]) -> None:
     for column in ("where", "metric", "theirs", "ours", "95 % interval", "difference", "n"):
         shown.add_column(column, justify="left" if column in ("where", "metric") else "right")
     for cell in found:
-        where = " ".join(str(value) for value in cell.where.values())
         theirs = "" if cell.published is None else f"{cell.published:.4g}"
         difference = "" if cell.published is None else f"{cell.ours - cell.published:+.4g}"
         shown.add_row(
-            where,
+            cell.label,
             cell.metric,
             theirs,
             f"{cell.ours:.4g}",

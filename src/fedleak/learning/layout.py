@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from fedleak.errors import ShapeError
 
-__all__ = ["as_given", "as_rows", "channels_first_is_slow", "channels_last", "copied"]
+__all__ = ["apart", "as_given", "as_rows", "channels_first_is_slow", "channels_last", "copied"]
 
 
 def as_rows(named: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -23,6 +24,12 @@ def as_rows(named: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         for name, value in own.items():
             value.data = stacked[name][k]
     return stacked
+
+
+def apart(module: nn.Module) -> nn.Module:
+    """A copy of one network of a stack. A deep copy of a buffer, frozen layers among them, would bring along the whole
+    tensor that it is a row of."""
+    return copy.deepcopy(module, {id(value): value.detach().clone() for value in module.buffers()})
 
 
 def channels_first_is_slow(module: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedleak.learning.functional import explained
-from fedleak.learning.layout import as_given, as_rows, channels_first_is_slow, channels_last
+from fedleak.learning.layout import apart, as_given, as_rows, channels_first_is_slow, channels_last
 from fedleak.learning.optimisers import Optimiser, Rule
 from fedleak.learning.replay import StepReplay
 
@@ -44,7 +43,7 @@ class Steps:
         for value in self._parameters.values():
             value.requires_grad_()
         self.optimisers = [Optimiser(rule, list(module.parameters())) for module in modules]
-        self._template = copy.deepcopy(modules[0])
+        self._template = apart(modules[0])
         slow = device.type in CHANNELS_LAST_ON and channels_first_is_slow(modules[0])
         self.laid_out = channels_last if slow else as_given
         self._streams: list[Any] = []

@@ -32,6 +32,12 @@ class Cell:
     high: float
     n: int
 
+    @property
+    def label(self) -> str:
+        """Where it stands, in words; a number says of what."""
+        words = [value if isinstance(value, str) else f"{key} {value}" for key, value in self.where.items()]
+        return " ".join(words)
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -26,7 +26,9 @@ from fedleak.reproduction.table import Figure, Table
 __all__ = ["curves_over_iterations", "draw_figures"]
 
 STRIPS = 4
-"""Victims whose pictures are shown."""
+"""Pictures that are shown on their way for each facet: those of the first victims, however many seeds ran."""
+TICKS = 8
+"""Values of a sweep that are all named at a logarithmic axis."""
 WIDTH, HEIGHT = 5.2, 3.6
 SIDE = 0.9
 """Inches of a picture in a strip; a strip is one inch high, with the words above it."""
@@ -95,10 +97,11 @@ def _drawn(figure: Figure, table: Table, found: Sequence[Cell], rows: Sequence[R
                     empty = False
         axis.set_title(title)
         axis.set_xlabel(figure.x if figure.draw == "sweep" else "iteration")
+        if figure.draw == "iterations":
+            axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_ylabel({"psnr": "PSNR (dB)", "psnr_all": "PSNR (dB), all images"}.get(figure.y, figure.y))
         if figure.log_x:
-            # Linear around 0: a sweep may begin with no noise at all.
-            axis.set_xscale("symlog", linthresh=_smallest_step(lines, figure))
+            _logarithmic(axis, lines, figure)
         if figure.log_y:
             axis.set_yscale("log")
         if any(label for label, _ in lines):
@@ -117,9 +120,14 @@ def _sweep(axis: Any, figure: Figure, cells: Sequence[Cell], label: str, colour:
     axis.errorbar(x, y, yerr=np.maximum(around, 0), label=label, color=colour, marker="o", markersize=4, capsize=3)
 
 
-def _smallest_step(lines: Sequence[tuple[str, Sequence[tuple[Where, Any]]]], figure: Figure) -> float:
-    values = [where.get(figure.x) for _, members in lines for where, _ in members]
-    return min((abs(v) for v in values if isinstance(v, int | float) and v), default=1.0)
+def _logarithmic(axis: Any, lines: Sequence[tuple[str, Sequence[tuple[Where, Any]]]], figure: Figure) -> None:
+    swept = {where.get(figure.x) for _, members in lines for where, _ in members}
+    values = sorted(value for value in swept if isinstance(value, int | float))
+    # Linear around 0: a sweep may begin with no noise at all.
+    axis.set_xscale("symlog", linthresh=min((abs(value) for value in values if value), default=1.0))
+    if 0 < len(values) <= TICKS:  # else powers of ten, of which there may be one, or none
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.minorticks_off()
 
 
 def curves_over_iterations(rows: Sequence[Row], y: str, evidence: Evidence) -> Curve | None:
@@ -145,11 +153,11 @@ def curves_over_iterations(rows: Sequence[Row], y: str, evidence: Evidence) -> C
 def _pictures(figure: Figure, attacked: Sequence[tuple[Where, Row]], evidence: Evidence) -> Any:
     strips = []
     for title, members in split(attacked, figure.facets):
-        for _, row in members[:STRIPS]:
-            shown = evidence.images(row.artifacts.get("images", ""))
-            if "snapshots" in shown:
-                for image in range(min(shown["snapshots"].shape[1], STRIPS)):
-                    strips.append((title, shown, image))
+        # The first four rows are read and no more: where each holds one picture, these are what is shown.
+        kept = [evidence.images(row.artifacts.get("images", "")) for _, row in members[:STRIPS]]
+        ways = [shown for shown in kept if "snapshots" in shown]
+        every = [(title, shown, image) for shown in ways for image in range(shown["snapshots"].shape[1])]
+        strips += every[:STRIPS]
     if not strips:
         return None
     from matplotlib import pyplot

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "Work"]
 
 Work = Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor]]
 

@@ -7,12 +7,14 @@ autograd pulls the distance's derivative back onto the dummies.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedleak.attacks.inversion.capture import Replay
+from fedleak.attacks.inversion.capture import Replay, Work
 from fedleak.attacks.inversion.distances import Distance, JointDistance
 from fedleak.attacks.inversion.dummies import Dummies
 from fedleak.attacks.inversion.priors import Prior
@@ -30,6 +32,24 @@ COPIES = 6
 """Tensors as large as all weights for every problem: its gradient, the target, their distance and its slope."""
 SAME = 1e-2
 """How far two computations of the same slope may be apart, as a share: far above rounding, far below a wrong one."""
+
+
+def _loss(network: Network, loss: Loss, weights: Named, buffers: Named, inputs: Tensor, labels: Tensor) -> Tensor:
+    # A module changes its buffers in place (BatchNorm): hand it copies.
+    copies = {name: value.clone() for name, value in buffers.items()}
+    return loss(network({**weights, **copies}, inputs), labels)
+
+
+def _work_of(match: ref[GradientMatch]) -> Work:
+    """What is replayed. Held weakly: in a cycle the graphs of an objective that nobody needs any more would keep a
+    GPU's memory until Python looks for cycles, which it does by counting objects."""
+
+    def work(points: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        held = match()
+        assert held is not None
+        return held._together(points, given)
+
+    return work
 
 
 class GradientMatch:
@@ -55,20 +75,15 @@ class GradientMatch:
         self.network, self.loss, self.dummies, self.distance = network, loss, dummies, distance
         self.weights, self.buffers, self.prior = dict(weights), dict(buffers), prior
         self.piece, self.fallback = piece, ""
-        self._mapped: Callable[..., dict[str, Tensor]] = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
+        self._mapped: Callable[..., dict[str, Tensor]] = vmap(grad(partial(_loss, network, loss)), (None, 0, 0, 0))
         self._replay: Replay | None = None
         self._probe()
         if next(iter(self.weights.values())).is_cuda and not self.fallback:
-            self._replay = Replay(lambda points, given: self._together(points, given))
+            self._replay = Replay(_work_of(ref(self)))
 
     @property
     def uncaptured(self) -> str:
         return self._replay.trouble if self._replay else ""
-
-    def _loss(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
-        # A module changes its buffers in place (BatchNorm): hand it copies.
-        copies = {name: value.clone() for name, value in buffers.items()}
-        return self.loss(self.network({**weights, **copies}, inputs), labels)
 
     def __call__(self, points: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Points (b, size) and what is given for each problem to values (b,) and slopes (b, size).
@@ -108,7 +123,7 @@ class GradientMatch:
         point = point.detach().requires_grad_()
         weights = {name: value.detach().requires_grad_() for name, value in self.weights.items()}
         labels, targets = self._split(point, given)
-        loss = self._loss(weights, self.buffers, self.dummies.inputs(point)[0], labels[0])
+        loss = _loss(self.network, self.loss, weights, self.buffers, self.dummies.inputs(point)[0], labels[0])
         found = torch.autograd.grad(loss, list(weights.values()), create_graph=True, materialize_grads=True)
         return self._pull(point, [g[None] for g in found], targets, strict)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from fedleak.federation.base import Problem
 from fedleak.federation.logits.settings import LogitSettings
 from fedleak.learning.batches import schedule
 from fedleak.learning.functional import Network
+from fedleak.learning.layout import apart
 from fedleak.learning.stacked import Objective, Stack
 from fedleak.models import build_model
 from fedleak.seeding import Seeds
@@ -165,7 +165,7 @@ class Clients:
 
     def _snapshots(self) -> dict[int, Network]:
         return {
-            member: Network(copy.deepcopy(module).eval())
+            member: Network(apart(module).eval())
             for group in self._groups
             for member, module in zip(group.members, group.stack.modules, strict=True)
         }
