@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,28 @@ def test_rows_of_a_sweep_become_a_frontier(make_row: Make, make_utility: Make) -
     assert curve.points.split() == [f"{mark.x:g},{mark.y:g}" for mark in way]
     assert front.points.count(",") == 4  # two places, one corner, and on to the edge
     assert panel.y.at(0.7) > panel.box.top, "the axis ends a little above the largest share, wherever that is"
+
+
+def test_an_arm_with_a_name_of_its_own_is_told_apart_by_what_was_swept(make_row: Make, make_utility: Make) -> None:
+    """All its strengths are called alike: the recommended setting would be one of them, and nobody could tell which."""
+    made = []
+    for sigma in (0.1, 0.3):
+        for row in rows(make_row, make_utility):
+            if row.where["defense"] == f"gaussian(sigma={sigma})":
+                made.append(replace(row, where={**row.where, "defense": "shipped", "defenses.2.sigma": sigma}))
+    made += [row for row in rows(make_row, make_utility) if row.where["defense"] == "none"]
+    arms = arms_of(summary(made), made, lambda row: {})
+    assert {arm.number: arm.title for arm in arms} == {
+        1: "no defense",
+        2: "shipped(sigma=0.1)",
+        3: "shipped(sigma=0.3)",
+    }
+    (found,) = frontiers([("fedmd", arms)])
+    assert found.recommended is not None
+    assert found.recommended.name == "shipped(sigma=0.1)"
+    assert dict(found.areas).keys() == {"shipped"}
+    curves = curves_by_seed(made, "msa")
+    assert [len(curve) for curve in curves["shipped"].values()] == [3, 3], "the undefended arm and two strengths"
 
 
 def test_a_federation_with_one_defense_has_no_frontier(make_row: Make, make_utility: Make) -> None:

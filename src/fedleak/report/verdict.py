@@ -123,10 +123,10 @@ def _what_the_strongest_defense_does(own: Arm, arms: Sequence[Arm], kind: Kind) 
         what = "it" if sum(one.kind == kind for one in best.attacks) == 1 else "the attacks that were run"
         place = f" in {best.where.get('protocol')}" if any(arm.panel != own.panel for arm in arms) else ""
         left = left_to_see(resembling(best.attacks)) if kind == "images" else ""
-        return f"{best.defense} stops {what}{place} ({stopped(found)}){price}.{left}"
+        return f"{best.title} stops {what}{place} ({stopped(found)}){price}.{left}"
     if _share(found) < _share(before):
-        return f"The strongest defense tried, {best.defense}, still lets {attack} {verb} {what_left}{price}."
-    return f"No defense that was tried lowers this: with {best.defense}, {attack} {verb}s {what_left}{price}."
+        return f"The strongest defense tried, {best.title}, still lets {attack} {verb} {what_left}{price}."
+    return f"No defense that was tried lowers this: with {best.title}, {attack} {verb}s {what_left}{price}."
 
 
 def _share(found: Summary) -> float:
