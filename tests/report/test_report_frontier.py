@@ -174,6 +174,15 @@ def test_rows_of_a_sweep_become_a_frontier(make_row: Make, make_utility: Make) -
     assert panel.y.at(0.7) > panel.box.top, "the axis ends a little above the largest share, wherever that is"
 
 
+def test_nothing_is_recommended_where_the_model_learned_nothing_to_lose(make_row: Make, make_utility: Make) -> None:
+    made = rows(make_row, make_utility)
+    for learned, chosen in (([0.1, 0.8], "top_k(k=1)"), ([0.1, 0.1], None)):
+        arms = arms_of(summary(made), made, lambda row, way=learned: {"utility_by_round": way})
+        (found,) = frontiers([("fedmd", arms)])
+        assert (None if found.recommended is None else found.recommended.name) == chosen
+        assert ("hardly learned" in found.advice) == (chosen is None)
+
+
 def test_an_arm_with_a_name_of_its_own_is_told_apart_by_what_was_swept(make_row: Make, make_utility: Make) -> None:
     """All its strengths are called alike: the recommended setting would be one of them, and nobody could tell which."""
     made = []

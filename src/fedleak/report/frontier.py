@@ -20,6 +20,7 @@ __all__ = ["Frontier", "Setting", "area", "as_data", "family_of", "frontiers", "
 
 SMALLEST_RANGE = 0.01
 """Of utility losses: below one point there is no curve to speak of."""
+NO_PRICE = "no recommendation: the undefended model hardly learned, so what a defense costs cannot be told"
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,11 @@ def frontiers(federations: Sequence[tuple[str, Sequence[Arm]]]) -> list[Frontier
     """One frontier for every federation and kind of finding with an undefended arm and at least two defended ones."""
     found = []
     for title, arms in federations:
+        learned = not any(arm.hardly_learned for arm in arms if not arm.defended)
         for kind in KINDS:
             settings = [one for arm in arms if (one := _setting(arm, kind)) is not None]
             if sum(one.defended for one in settings) >= 2 and not all(one.defended for one in settings):
-                found.append(_frontier(title, kind, settings))
+                found.append(_frontier(title, kind, settings, learned))
     return found
 
 
@@ -154,12 +156,12 @@ def _setting(arm: Arm, kind: Kind) -> Setting | None:
     return Setting(arm.title, family_of(arm.defense), cost, attacked.success, arm.number, arm.defended)
 
 
-def _frontier(title: str, kind: Kind, settings: Sequence[Setting]) -> Frontier:
+def _frontier(title: str, kind: Kind, settings: Sequence[Setting], learned: bool) -> Frontier:
     limit = max(SMALLEST_RANGE, *(one.place[0] for one in settings))
     free = [one for one in settings if not one.defended]
     families = dict.fromkeys(one.family for one in settings if one.defended)
     areas = tuple((name, area([*free, *(s for s in settings if s.family == name)], limit)) for name in families)
-    chosen, advice = recommend(settings)
+    chosen, advice = recommend(settings) if learned else (None, NO_PRICE)
     return Frontier(title, kind, tuple(settings), pareto(settings), limit, area(settings, limit), areas, chosen, advice)
 
 
