@@ -96,7 +96,20 @@ BROKEN_SPECS: dict[str, tuple[str | bytes, list[str]]] = {
     "unknown metric": ('metrics = ["psnr", "sim"]\n' + GOOD, ["metrics.1: unknown metric 'sim'; did you mean 'ssim'?"]),
     "seeds are words": ('seeds = ["a"]\n' + GOOD, ["seeds: must be a list of different whole numbers"]),
     "a seed twice": ("seeds = [1, 1]\n" + GOOD, ["seeds: must be a list of different whole numbers"]),
-    "sweep leads nowhere": (GOOD + '[sweep]\n"attacks.7.steps" = [1, 2]\n', ["sweep.attacks.7.steps: leads nowhere"]),
+    "sweep leads nowhere": (
+        GOOD + '[sweep]\n"attacks.7.steps" = [1, 2]\n',
+        ["sweep.attacks.7.steps: leads nowhere: '7' is no entry of attacks, counted from 0: attacks.0 (dlm_plus)"],
+    ),
+    "sweep by a name": (
+        GOOD + '[[defenses]]\nname = "none"\n[[defenses]]\nname = "clip"\nnorm = 1.0\n'
+        '[sweep]\n"defenses.clip.norm" = [1, 2]\n',
+        ["sweep.defenses.clip.norm: leads nowhere", "'clip' is no entry of defenses", "defenses.1 (clip)"],
+    ),
+    "sweep from the end": (GOOD + '[sweep]\n"attacks.-1.steps" = [1, 2]\n', ["'-1' is no entry of attacks"]),
+    "sweep into a word": (
+        GOOD + '[sweep]\n"protocol.name.x" = [1, 2]\n',
+        ["sweep.protocol.name.x: leads nowhere: protocol.name is 'fedavg', which has nothing inside"],
+    ),
     "sweep over nothing": (GOOD + '[sweep]\n"protocol.lr" = []\n', ["sweep.protocol.lr: must be a list"]),
     "sweep of an unknown key": (
         GOOD + '[sweep]\n"protocol.lrr" = [1.0]\n',

@@ -223,7 +223,7 @@ def test_without_the_truth_and_without_the_wish_there_is_only_the_objective(run:
     assert "believed" in shown.out
 
 
-def predicted() -> Path:
+def predicted(model: str = "mlp") -> Path:
     """Three clients' predictions of 3 classes on 6 public pictures, over two rounds; the second is of fewer."""
     public = PublicSet(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(5)))
 
@@ -231,7 +231,7 @@ def predicted() -> Path:
         values = torch.softmax(torch.randn(count, 3, generator=torch.Generator().manual_seed(count)), dim=-1)
         return tuple(Message(name, Predictions(values, "probabilities", torch.arange(count))) for name in "abc")
 
-    setup = Setup(model=ModelSpec("mlp"), input_shape=(1, 8, 8), classes=3, public=public)
+    setup = Setup(model=ModelSpec(model), input_shape=(1, 8, 8), classes=3, public=public)
     save_transcript(Transcript(setup, (Round(1, None, sent(6)), Round(2, None, sent(4)))), "predicted")
     return Path("predicted")
 
@@ -276,3 +276,16 @@ def test_a_parameter_inside_what_is_no_table_is_refused(run: Run, first: str, th
     answer = run("attack", predicted(), "--attack", "msa", "--set", first, "--set", then)
     assert answer.code == 2
     assert f"--set {then.partition('=')[0]}: leads nowhere; give the whole table at once: --set 'network=" in answer.err
+
+
+def test_a_recorded_network_of_ones_own_is_asked_for_where_the_attack_needs_it(run: Run) -> None:
+    """A copy is a network that the attacker chooses; what cannot be read is refused for that."""
+    recording = predicted("my_app.task:Net")
+    copied = run("attack", recording, "--attack", "msa", "--set", "network=mlp", "--set", "epochs=1", "--json")
+    assert copied.code == 0, copied.err
+    asked = run("attack", recording, "--attack", "msa", "--set", "network=federation")
+    assert (asked.code, "give it with --model" in asked.err) == (2, True)
+    save_transcript(recorded(), Path("weights"))
+    unread = run("attack", Path("weights"), "--attack", "msa")
+    assert (unread.code, "this attack reads predictions" in unread.err) == (2, True)
+    assert "--model" in run("attack", Path("weights"), "--attack", "dlm_plus").err

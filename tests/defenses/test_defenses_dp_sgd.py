@@ -25,6 +25,13 @@ def test_the_length_of_an_examples_gradient_is_taken_over_all_tensors() -> None:
     assert out["b"].flatten().tolist() == pytest.approx([0.8, 0.0]), "a gradient of zeros stays one"
 
 
+def test_a_gradient_that_is_not_finite_counts_as_zeros() -> None:
+    """Clipped it would still not be a number, and tell through any noise that the example is there."""
+    given = {"w": torch.tensor([[3.0, 4.0], [float("nan"), 1.0], [float("inf"), 1.0]])}
+    out = DPSGD(noise_multiplier=0.0, max_grad_norm=1.0).apply(given, Context(stage="gradients"), torch.Generator())
+    assert torch.allclose(out["w"], torch.tensor([[0.6, 0.8], [0.0, 0.0], [0.0, 0.0]]))
+
+
 def test_the_noise_on_the_sum_has_the_stated_size() -> None:
     count, wide = 8, 50_000
     given = {"w": torch.zeros(count, wide)}

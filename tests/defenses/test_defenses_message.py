@@ -89,6 +89,19 @@ def test_clipping_by_hand() -> None:
     assert out.tensors["b"].item() == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_what_broke_down_is_bounded_too(broken: float) -> None:
+    """A proof is about every client, also one whose training diverged: it must not show through the noise."""
+    sent, context = weights()
+    sent.tensors["b"][3] = broken
+    assert global_norm(update_of(Clip(norm=1.0).apply(sent, context, rng()), context)) == 0.0
+    said = Predictions(torch.tensor([[0.2, 0.8], [broken, 0.5]]), "probabilities", torch.arange(2))
+    for defense in (Gaussian(sigma=0.1), Laplace(scale=0.1)):
+        out = defense.apply(said, AT_MESSAGE, rng())
+        assert isinstance(out, Predictions)
+        assert bool(out.values.isfinite().all())
+
+
 def test_a_short_update_is_sent_bit_for_bit() -> None:
     sent, context = weights()
     assert Clip(norm=100.0).apply(sent, context, rng()) is sent

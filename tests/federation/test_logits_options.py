@@ -254,6 +254,19 @@ def test_defenses_that_cannot_work_here_are_refused() -> None:
     with pytest.raises(ShapeError, match="client-0: a defense must leave predictions of"):
         quick("fedmd")(problem(), Shortens(), Seeds(0))
 
+    class Renames(Looks):
+        def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
+            return replace(value, values=torch.softmax(value.values, dim=-1), scale="probabilities")
+
+    class Reverses(Looks):
+        def apply(self, value: Any, context: Context, rng: torch.Generator) -> Any:
+            return replace(value, index=value.index.flip(0))
+
+    # A proof is made from what the messages hold: noise on logits would count as noise on probabilities.
+    for changes, found in ((Renames(), "found probabilities"), (Reverses(), "found logits")):
+        with pytest.raises(RefusedError, match=f"client-0: a defense must leave logits .* {found}"):
+            quick("fedmd")(problem(), changes, Seeds(0))
+
 
 @pytest.mark.parametrize(
     ("settings", "words"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from fedleak.audit.rows import Row
 from fedleak.audit.store import RunFolder
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import arms_of
-from fedleak.report.frontier import Setting, area, family_of, frontier_panels, frontiers, pareto, recommend
+from fedleak.report.frontier import Setting, area, family_of, frontiers, pareto, recommend
+from fedleak.report.frontier_chart import frontier_panels
 from fedleak.report.matched import cost_at, curves_by_seed, matched_difference
 from fedleak.report.page import _environment
 from fedleak.report.tables import summary
@@ -164,7 +166,43 @@ def test_rows_of_a_sweep_become_a_frontier(make_row: Make, make_utility: Make) -
     assert all(s.privacy_loss.low < s.privacy_loss.mean < s.privacy_loss.high for s in found.settings)
     (panel,) = frontier_panels([found])
     assert len(panel.marks) == 4
-    assert panel.lines[0].points.count(",") == 4  # two places, one corner, and on to the edge
+    curve, front = panel.lines
+    # the strengths of gaussian in the order of what they take; top_k has a single one and so no curve
+    way = [mark for mark in panel.marks if "gaussian" in mark.says or "no defense" in mark.says]
+    assert curve.points.split() == [f"{mark.x:g},{mark.y:g}" for mark in way]
+    assert front.points.count(",") == 4  # two places, one corner, and on to the edge
+    assert panel.y.at(0.7) > panel.box.top, "the axis ends a little above the largest share, wherever that is"
+
+
+def test_nothing_is_recommended_where_the_model_learned_nothing_to_lose(make_row: Make, make_utility: Make) -> None:
+    made = rows(make_row, make_utility)
+    for learned, chosen in (([0.1, 0.8], "top_k(k=1)"), ([0.1, 0.1], None)):
+        arms = arms_of(summary(made), made, lambda row, way=learned: {"utility_by_round": way})
+        (found,) = frontiers([("fedmd", arms)])
+        assert (None if found.recommended is None else found.recommended.name) == chosen
+        assert ("hardly learned" in found.advice) == (chosen is None)
+
+
+def test_an_arm_with_a_name_of_its_own_is_told_apart_by_what_was_swept(make_row: Make, make_utility: Make) -> None:
+    """All its strengths are called alike: the recommended setting would be one of them, and nobody could tell which."""
+    made = []
+    for sigma in (0.1, 0.3):
+        for row in rows(make_row, make_utility):
+            if row.where["defense"] == f"gaussian(sigma={sigma})":
+                made.append(replace(row, where={**row.where, "defense": "shipped", "defenses.2.sigma": sigma}))
+    made += [row for row in rows(make_row, make_utility) if row.where["defense"] == "none"]
+    arms = arms_of(summary(made), made, lambda row: {})
+    assert {arm.number: arm.title for arm in arms} == {
+        1: "no defense",
+        2: "shipped(sigma=0.1)",
+        3: "shipped(sigma=0.3)",
+    }
+    (found,) = frontiers([("fedmd", arms)])
+    assert found.recommended is not None
+    assert found.recommended.name == "shipped(sigma=0.1)"
+    assert dict(found.areas).keys() == {"shipped"}
+    curves = curves_by_seed(made, "msa")
+    assert [len(curve) for curve in curves["shipped"].values()] == [3, 3], "the undefended arm and two strengths"
 
 
 def test_a_federation_with_one_defense_has_no_frontier(make_row: Make, make_utility: Make) -> None:
@@ -178,7 +216,8 @@ def test_the_section_draws_and_escapes(make_row: Make, make_utility: Make) -> No
     found = frontiers([("fed<md>", arms)])
     template: jinja2.Template = _environment().get_template("frontier.jinja")
     page = template.render(frontiers=found, frontier_panels=frontier_panels(found), legend=[(1, 1, "no defense")])
-    assert page.count("<polyline") == 1
+    assert page.count('<polyline class="curve') == 1
+    assert page.count('<polyline class="front"') == 1
     assert "fed&lt;md&gt;" in page
     assert "fed<md>" not in page
     assert "top_k" in page

@@ -109,7 +109,7 @@ def test_a_copied_model(make_row: Make, make_utility: Make) -> None:
         "With no defense, msa copied the model of 1 client from the predictions that it sent in fedmd, knowing nothing "
         "but the public images and what crossed the wire: the copy is 63 % accurate where the victim is 65 %, agreeing "
         "with it on 80 % of the test images. Naming always the commonest class is right for 10 %.",
-        "The best defense tried, label_only, still lets msa make a copy that is 40 % accurate where the victim is "
+        "The strongest defense tried, label_only, still lets msa make a copy that is 40 % accurate where the victim is "
         "60 %, agreeing with it on 80 % of the test images, at a cost of 1.0 point of test accuracy "
         "(64 % instead of 65 %).",
     )

@@ -42,6 +42,18 @@ def test_missing_numbers_are_dashes(make_row: Callable[..., Row]) -> None:
     assert text.count("-") >= 6
 
 
+def test_copies_of_models_have_their_fidelity_and_no_pixels(make_row: Callable[..., Row]) -> None:
+    scores = {"attack_accuracy": [1.0, 0.0], "fidelity": [1.0, 1.0], "victim_accuracy": [1.0, 0.0]}
+    copied = make_row({"client": "a", "attack": "msa", "protocol": "fedmd"}, scores)
+    head, *lines = printed([copied]).splitlines()
+    assert head.split() == ["Defense", "Attack", "Recovered", "95", "%", "Guess", "Fidelity", "Accuracy"]
+    assert "100 %" in next(line for line in lines if "msa" in line)
+    seen = make_row({"client": "a"}, {"recovered": [1.0], "psnr": [40.0], "ssim": [0.9]})
+    both = printed([copied, seen])
+    assert "PSNR" in both
+    assert max(map(len, both.splitlines())) <= 80
+
+
 def test_swept_settings_are_named(make_row: Callable[..., Row]) -> None:
     rows = [make_row({"client": "a", "protocol.lr": lr}, {"recovered": [1.0]}) for lr in (0.1, 0.2)]
     text = printed(rows, width=120)

@@ -54,7 +54,7 @@ def test_worst_undefended_and_best_defended_case(make_row: Make, make_utility: M
 def test_a_defense_that_only_helps_is_not_said_to_stop(make_row: Make) -> None:
     rows = [*victims(make_row, 10, 10), *victims(make_row, 10, 4, defense="clip(norm=1)")]
     assert verdict_of(rows).sentences[1] == (
-        "The best defense tried, clip(norm=1), still lets dlm_plus recover 4 of 10; "
+        "The strongest defense tried, clip(norm=1), still lets dlm_plus recover 4 of 10; "
         "what it costs in test accuracy was not measured."
     )
 

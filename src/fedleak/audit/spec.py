@@ -18,7 +18,7 @@ from fedleak.audit.registry import did_you_mean, load_code, registry, unknown_ke
 from fedleak.audit.resolution import resolved_spec
 from fedleak.audit.round_checks import check_rounds
 from fedleak.audit.sweep import expand
-from fedleak.audit.toml import assign
+from fedleak.audit.toml import assign, nowhere
 from fedleak.errors import Problem, RefusedError, SpecError
 from fedleak.metrics import DEFAULT_METRICS
 from fedleak.types import ModelSpec
@@ -86,7 +86,7 @@ def make_spec(
         try:
             tables = assign(tables, path, value)
         except (KeyError, IndexError, ValueError, TypeError):
-            found.add(f"--set {path}", "leads nowhere in this specification")
+            found.add(f"--set {path}", nowhere(tables, path))
     for key in tables:
         if key not in TOP_LEVEL:
             found.add(key, unknown_key(key, TOP_LEVEL))

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedleak.audit.checks import Findings
 from fedleak.audit.registry import did_you_mean
-from fedleak.audit.toml import assign, look
+from fedleak.audit.toml import assign, look, nowhere
 
 __all__ = ["expand"]
 
@@ -38,7 +38,7 @@ def expand(tables: Mapping[str, Any], found: Findings) -> list[tuple[dict[str, A
                 point = assign(point, path, value)
                 where.update(_flat(path, look(point, path) if not isinstance(value, Mapping) else value))
             except (KeyError, IndexError, ValueError, TypeError):
-                found.add(f"sweep.{path}", "leads nowhere in this specification")
+                found.add(f"sweep.{path}", nowhere(point, path))
         points.append((where, point))
     return points
 

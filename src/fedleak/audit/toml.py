@@ -10,7 +10,7 @@ from typing import Any
 
 from fedleak.errors import Problem, SpecError
 
-__all__ = ["assign", "dumps", "look", "merged", "parse_assignment"]
+__all__ = ["assign", "dumps", "look", "merged", "nowhere", "parse_assignment"]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -70,10 +70,33 @@ def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
         return path.strip(), written.strip()
 
 
+def _entry(part: str) -> int:
+    """Entries are counted from 0. From the end too, nobody could tell by the path which arm it is about."""
+    if not part.isdecimal():
+        raise ValueError(part)
+    return int(part)
+
+
 def _step(at: Any, part: str) -> Any:
     if isinstance(at, list):
-        return at[int(part)]
+        return at[_entry(part)]
     return at[part]
+
+
+def nowhere(document: Mapping[str, Any], path: str) -> str:
+    """Of a path that `assign` cannot follow: where it goes wrong, and what there is."""
+    at: Any = document
+    parts = path.split(".")
+    for number, part in enumerate(parts):
+        here = ".".join(parts[:number])
+        if isinstance(at, list) and (not part.isdecimal() or int(part) >= len(at)):
+            names = [entry.get("name") if isinstance(entry, Mapping) else None for entry in at]
+            found = ", ".join(f"{here}.{k}" + (f" ({name})" if name else "") for k, name in enumerate(names))
+            return f"leads nowhere: {part!r} is no entry of {here}, counted from 0: {found or 'there is none'}"
+        if not isinstance(at, list | Mapping):
+            return f"leads nowhere: {here} is {at!r}, which has nothing inside"
+        at = at[int(part)] if isinstance(at, list) else at.get(part, {})
+    return "leads nowhere in this specification"
 
 
 def look(document: Mapping[str, Any], path: str) -> Any:
@@ -96,7 +119,7 @@ def assign(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]
         else:
             at = _step(at, part)
     if isinstance(at, list):
-        at[int(last)] = merged(at[int(last)], value)
+        at[_entry(last)] = merged(at[_entry(last)], value)
     elif isinstance(at, dict):
         at[last] = merged(at.get(last), value)
     else:

@@ -78,7 +78,7 @@ def attack_command(
 ) -> int:
     attack = _configured(name, changes)
     transcript = load_transcript(source)
-    if model is None and ":" in transcript.setup.model.name:
+    if model is None and _asks_for_network(attack, transcript):
         raise RefusedError(
             f"model={transcript.setup.model.name!r}: the recording names a network of its own; "
             "give it with --model module:factory --allow-code"
@@ -140,6 +140,16 @@ def _configured(name: str, changes: Sequence[str]) -> Any:
     attack = build(cls, given, "", found)
     found.raise_if_any()
     return attack
+
+
+def _asks_for_network(attack: Any, transcript: Transcript) -> bool:
+    """Whether the attack needs a network that the recording only names: not where it imitates with one of its own, nor
+    where it cannot read what was sent, which is what it is refused for then."""
+    sent = transcript.rounds[0].received[:1] if len(transcript.rounds) else ()
+    if any(not isinstance(message.payload, attack.reads) for message in sent):
+        return False
+    chosen = getattr(attack, "model", None)
+    return ":" in (transcript.setup.model if chosen is None else chosen(transcript.setup)).name
 
 
 def _identity(source: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -23,6 +24,8 @@ class Clip:
 
     The update is the gradient (FedSGD) or sent - broadcast (FedAvg): what the client says about its data. The
     weight-leakage paper (eq. 12) clips each layer of the *weights* instead, which does not bound the update.
+    An update that holds a number that is not finite has no norm to scale by and is sent as zeros: else whoever's
+    training broke down would be told from the others through any noise.
 
     Sees: a message; the broadcast weights.
     Needs: the broadcast, where the message holds weights.
@@ -30,7 +33,7 @@ class Clip:
     """
 
     paper: ClassVar[str] = "McMahan et al. 2018 (flat clipping of a client's update)"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     stage: ClassVar[Stage | None] = "message"
     norm: float = Field(gt=0, allow_inf_nan=False, description="largest L2 norm of the whole update")
 
@@ -43,6 +46,8 @@ class Clip:
         length = global_norm(update_of(value, context))
         if length <= self.norm:
             return value
+        if not math.isfinite(length):
+            return map_update(value, context, lambda update: {n: torch.zeros_like(v) for n, v in update.items()})
         factor = self.norm / length
         return map_update(value, context, lambda update: {name: factor * v for name, v in update.items()})
 

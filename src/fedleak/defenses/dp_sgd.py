@@ -24,7 +24,8 @@ class DPSGD:
     The names are those of Opacus, whose step this is (algorithm 1 of the paper). Batches here are dealt out without
     replacement, not by Poisson sampling, so no amplification by sampling is claimed: an example is in one step of
     every pass over the data, and that step is one release of the Gaussian mechanism. `fedleak.integrations.opacus`
-    trains with Poisson sampling and Opacus' own accountant.
+    trains with Poisson sampling and Opacus' own accountant. A gradient that is not finite counts as zeros: no factor
+    bounds it, and it would show through the noise.
 
     Sees: the gradients of the single examples of one step.
     Needs: a module whose examples do not mix (no BatchNorm).
@@ -34,7 +35,7 @@ class DPSGD:
     """
 
     paper: ClassVar[str] = "Abadi et al. 2016, Deep Learning with Differential Privacy"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     stage: ClassVar[Stage | None] = "gradients"
     noise_multiplier: float = Field(
         ge=0, allow_inf_nan=False, description="standard deviation of the noise as a multiple of max_grad_norm"
@@ -51,9 +52,11 @@ class DPSGD:
         squares = sum(v.detach().to(torch.float64).flatten(1).square().sum(dim=1) for v in value.values())
         assert isinstance(squares, Tensor)
         scale = (self.max_grad_norm / squares.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+        finite = torch.isfinite(squares)
         changed = {}
         for name, each in value.items():
-            clipped = each * scale.to(each).reshape(-1, *[1] * (each.ndim - 1))
+            column = (-1, *[1] * (each.ndim - 1))
+            clipped = torch.where(finite.reshape(column), each * scale.to(each).reshape(column), 0.0)
             noise = torch.randn(each.shape[1:], generator=rng) * (self.noise_multiplier * self.max_grad_norm)
             # The mean over examples is used: with a share of 1 / count for each, the sum gets the noise once.
             changed[name] = clipped + noise.to(each) / count

@@ -42,7 +42,7 @@ class Gaussian(OnWeights):
     """
 
     paper: ClassVar[str] = "Deep Leakage from Model in Federated Learning, section 5.4; Balle and Wang 2018"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     stage: ClassVar[Stage | None] = stage_of_choice("message")
     sigma: float | None = Field(
         default=None,
@@ -101,7 +101,7 @@ class Laplace(OnWeights):
     """
 
     paper: ClassVar[str] = "Deep Leakage from Model in Federated Learning, section 5.4; Dwork et al. 2006"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     stage: ClassVar[Stage | None] = stage_of_choice("message")
     scale: float | None = Field(
         default=None,

@@ -17,7 +17,7 @@ from fedleak.defenses.empirical import without_epsilon
 from fedleak.defenses.layers import clipped_layers
 from fedleak.defenses.payloads import map_numbers
 from fedleak.defenses.stages import On
-from fedleak.types import Named
+from fedleak.types import Named, Predictions
 
 __all__ = ["OnWeights", "exactly_one", "relation", "without_bounds"]
 
@@ -59,9 +59,12 @@ class OnWeights:
         """A message: (clipped + noise) / L, eq. 13. Gradients: noise of its own for every example."""
         if self.on == "gradients":
             return {name: v + draw(v.shape).to(v) for name, v in value.items()}
+        bounded = isinstance(value, Predictions) and value.scale == "probabilities"
 
         def change(numbers: Named) -> Named:
-            kept = numbers if self.clip_layers is None else clipped_layers(numbers, self.clip_layers)
+            # The softmax of a model that broke down is not a number, which no noise hides; zeros are within the bound.
+            kept = {name: v.nan_to_num(0.0, 0.0, 0.0) for name, v in numbers.items()} if bounded else numbers
+            kept = kept if self.clip_layers is None else clipped_layers(kept, self.clip_layers)
             noisy = {name: v + draw(v.shape).to(v) for name, v in kept.items()}
             return noisy if self.group == 1 else {name: v / self.group for name, v in noisy.items()}
 

@@ -13,7 +13,7 @@ from fedleak.metrics.intervals import Interval
 from fedleak.report.kinds import KINDS, Kind
 from fedleak.report.levels import strongest
 from fedleak.report.tables import Summary, agrees, is_defended, mean_of, ordered, utility_rows
-from fedleak.report.words import defense_name, is_attackers
+from fedleak.report.words import defense_name, is_attackers, with_strengths
 
 __all__ = ["Arm", "arms_of", "is_deployed", "strongest"]
 
@@ -23,7 +23,7 @@ Provenance = Callable[[Row], Mapping[str, Any]]
 @dataclass(frozen=True)
 class Arm:
     """`cost` is the test accuracy that the defense takes away: the same arm without it, minus this one, paired by
-    test image. `number` names the defense in charts and is the same in every federation of a report."""
+    test image. `number` names the defense in charts and is the same in every federation of a report, as is `title`."""
 
     where: Mapping[str, Any]
     attacks: tuple[Summary, ...]
@@ -36,6 +36,7 @@ class Arm:
     members: int
     """How many clients the federation has; 0 where that is not recorded."""
     number: int
+    title: str
     deployed: bool
 
     @property
@@ -45,10 +46,6 @@ class Arm:
     @property
     def defense(self) -> str:
         return str(self.where.get("defense") or "none")
-
-    @property
-    def title(self) -> str:
-        return defense_name(self.where)
 
     @property
     def strongest(self) -> Summary | None:
@@ -85,9 +82,20 @@ def arms_of(
     groups: dict[str, list[Summary]] = {}
     for found in summaries:
         groups.setdefault(_key(found.where), []).append(found)
-    defenses = list(dict.fromkeys(str(found.where.get("defense") or "none") for found in summaries))
-    defenses.sort(key=lambda name: is_defended({"defense": name}))
-    return [_arm(tuple(group), accuracies, provenance, defenses, deployed) for group in groups.values()]
+    # "gaussian(sigma=0.3)" says its strength, an arm with a name of its own does not: then it needs what was swept.
+    strengths: dict[str, set[str]] = {}
+    for found in summaries:
+        strengths.setdefault(defense_name(found.where), set()).add(with_strengths(found.where))
+
+    def title(where: Mapping[str, Any]) -> str:
+        name = defense_name(where)
+        return with_strengths(where) if len(strengths[name]) > 1 else name
+
+    titles = {title(found.where): is_defended(found.where) for found in summaries}
+    names = sorted(titles, key=lambda name: titles[name])
+    return [
+        _arm(tuple(group), accuracies, provenance, title(group[0].where), names, deployed) for group in groups.values()
+    ]
 
 
 def is_deployed(where: Mapping[str, Any], deployed: str | None) -> bool:
@@ -99,7 +107,8 @@ def _arm(
     attacks: tuple[Summary, ...],
     accuracies: Sequence[Row],
     provenance: Provenance,
-    defenses: Sequence[str],
+    title: str,
+    names: Sequence[str],
     deployed: str | None,
 ) -> Arm:
     where = {key: value for key, value in attacks[0].where.items() if not is_attackers(key)}
@@ -115,7 +124,8 @@ def _arm(
         learned=tuple(float(value) for value in by_round[0]) if by_round else (),
         rounds=max((int(found["rounds"]) for found in known if "rounds" in found), default=0),
         members=max((_members(found) for found in known), default=0),
-        number=1 + defenses.index(str(where.get("defense") or "none")),
+        number=1 + names.index(title),
+        title=title,
         deployed=is_deployed(where, deployed),
     )
 

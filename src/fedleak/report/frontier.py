@@ -13,15 +13,14 @@ from typing import Any
 
 from fedleak.metrics.intervals import Interval
 from fedleak.report.arms import Arm
-from fedleak.report.axes import Axis, Box, round_ticks
-from fedleak.report.charts import Line, Mark, Panel, mark_at
-from fedleak.report.kinds import KINDS, Kind, panel_name
-from fedleak.report.words import percent, points
+from fedleak.report.kinds import KINDS, Kind
+from fedleak.report.words import points
 
-__all__ = ["Frontier", "Setting", "area", "as_data", "family_of", "frontier_panels", "frontiers", "pareto", "recommend"]
+__all__ = ["Frontier", "Setting", "area", "as_data", "family_of", "frontiers", "pareto", "recommend"]
 
 SMALLEST_RANGE = 0.01
 """Of utility losses: below one point there is no curve to speak of."""
+NO_PRICE = "no recommendation: the undefended model hardly learned, so what a defense costs cannot be told"
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,11 @@ def frontiers(federations: Sequence[tuple[str, Sequence[Arm]]]) -> list[Frontier
     """One frontier for every federation and kind of finding with an undefended arm and at least two defended ones."""
     found = []
     for title, arms in federations:
+        learned = not any(arm.hardly_learned for arm in arms if not arm.defended)
         for kind in KINDS:
             settings = [one for arm in arms if (one := _setting(arm, kind)) is not None]
             if sum(one.defended for one in settings) >= 2 and not all(one.defended for one in settings):
-                found.append(_frontier(title, kind, settings))
+                found.append(_frontier(title, kind, settings, learned))
     return found
 
 
@@ -156,12 +156,12 @@ def _setting(arm: Arm, kind: Kind) -> Setting | None:
     return Setting(arm.title, family_of(arm.defense), cost, attacked.success, arm.number, arm.defended)
 
 
-def _frontier(title: str, kind: Kind, settings: Sequence[Setting]) -> Frontier:
+def _frontier(title: str, kind: Kind, settings: Sequence[Setting], learned: bool) -> Frontier:
     limit = max(SMALLEST_RANGE, *(one.place[0] for one in settings))
     free = [one for one in settings if not one.defended]
     families = dict.fromkeys(one.family for one in settings if one.defended)
     areas = tuple((name, area([*free, *(s for s in settings if s.family == name)], limit)) for name in families)
-    chosen, advice = recommend(settings)
+    chosen, advice = recommend(settings) if learned else (None, NO_PRICE)
     return Frontier(title, kind, tuple(settings), pareto(settings), limit, area(settings, limit), areas, chosen, advice)
 
 
@@ -190,38 +190,3 @@ def as_data(found: Frontier) -> dict[str, Any]:
 
 def _numbers(found: Interval) -> dict[str, float]:
     return {"mean": found.mean, "low": found.low, "high": found.high}
-
-
-def frontier_panels(found: Sequence[Frontier]) -> list[Panel]:
-    """Utility loss to the right, privacy loss upwards, the front as a staircase: the best place is the lower left."""
-    return [_panel(one) for one in found]
-
-
-def _panel(found: Frontier) -> Panel:
-    box = Box()
-    spans = [s.utility_loss for s in found.settings]
-    low, high = min(0.0, *(s.low for s in spans)), max(found.limit, *(s.high for s in spans))
-    spare = 0.06 * (high - low)
-    ticks = tuple((tick, f"{100 * tick:g}") for tick in round_ticks(low, high, 4))
-    x = Axis(low - spare, high + spare, *box.x, ticks=ticks)
-    y = Axis(-0.06, 1.06, *box.y, ticks=tuple((v, percent(v)) for v in (0.0, 0.25, 0.5, 0.75, 1.0)))
-    marks: list[Mark] = []
-    for one in found.settings:
-        marks.append(_mark(one, x, y, box, marks))
-    says = f"{panel_name(found.kind)}; " + "; ".join(mark.says for mark in marks)
-    return Panel(f"{found.title} · {panel_name(found.kind)}", says, box, x, y, tuple(marks), (_staircase(found, x, y),))
-
-
-def _mark(one: Setting, x: Axis, y: Axis, box: Box, earlier: Sequence[Mark]) -> Mark:
-    says = f"{one.number} {one.name}: costs {points(one.place[0])}, the attacker gets {percent(one.place[1])}"
-    return mark_at(one.number, (x, one.utility_loss), (y, one.privacy_loss), box, earlier, says)
-
-
-def _staircase(found: Frontier, x: Axis, y: Axis) -> Line:
-    corners: list[tuple[float, float]] = []
-    for one in found.front:
-        if corners:
-            corners.append((one.place[0], corners[-1][1]))
-        corners.append(one.place)
-    corners.append((x.high, corners[-1][1]))
-    return Line(0, " ".join(f"{x.at(cost):g},{y.at(privacy):g}" for cost, privacy in corners), median=True)

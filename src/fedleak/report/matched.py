@@ -10,6 +10,7 @@ from fedleak.audit.rows import UTILITY, Row
 from fedleak.metrics.intervals import Interval, interval
 from fedleak.report.frontier import family_of
 from fedleak.report.tables import is_defended, utility_rows
+from fedleak.report.words import with_strengths
 
 __all__ = ["Curve", "cost_at", "curves_by_seed", "matched_difference"]
 
@@ -84,7 +85,7 @@ def matched_difference(costly: Mapping[Any, Curve], cheap: Mapping[Any, Curve], 
 
 
 def _defense(row: Row) -> str:
-    return str(row.where.get("defense") or "none")
+    return with_strengths(row.where)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -25,7 +25,8 @@ from fedleak.report.beside import beside_of
 from fedleak.report.blobs import Blobs
 from fedleak.report.charts import VICTIMS, colour_of, title_of, trace_panels, tradeoff_panels
 from fedleak.report.confidence import confidence_panels
-from fedleak.report.frontier import Frontier, frontier_panels, frontiers
+from fedleak.report.frontier import Frontier, frontiers
+from fedleak.report.frontier_chart import frontier_panels
 from fedleak.report.gallery import gallery_of
 from fedleak.report.glance import glance_of
 from fedleak.report.kinds import KINDS, guess_words

@@ -26,7 +26,8 @@ def summary_table(rows: Iterable[Row]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     table.add_column("Defense", overflow="fold")
     table.add_column("Attack", overflow="fold", min_width=8)
-    for heading in ("Recovered", "95 %", "PSNR", "Guess", "SSIM", "Accuracy"):
+    headings = _headings(found)
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     place = arm = ""
     for line in found:
@@ -37,9 +38,20 @@ def summary_table(rows: Iterable[Row]) -> Table:
             table.add_row(Text(here, style="bold"))
             place, arm = here, ""
         defense = defense_name(line.where)
-        table.add_row(Text(f" {defense}" if defense != arm else ""), Text(_attack(line, keys)), *_numbers(line))
+        numbers = _numbers(line)
+        shown = [numbers[heading] for heading in headings]
+        table.add_row(Text(f" {defense}" if defense != arm else ""), Text(_attack(line, keys)), *shown)
         arm = defense
     return table
+
+
+def _headings(found: Iterable[Summary]) -> list[str]:
+    """Pixels, unless there are scores and none is of a picture; then how often a copy agrees with its victim."""
+    scored = {name for line in found for name in line.scores}
+    pixels = [name for name in ("PSNR", "SSIM") if name.lower() in scored or not scored]
+    agrees = ["Fidelity"] if "fidelity" in scored and not pixels else []
+    order = ("Recovered", "95 %", "PSNR", "Guess", "SSIM", "Fidelity", "Accuracy")
+    return [name for name in order if name not in ("PSNR", "SSIM", "Fidelity") or name in (*pixels, *agrees)]
 
 
 def _attack(line: Summary, keys: Iterable[str]) -> str:
@@ -61,18 +73,19 @@ def _what(line: Summary) -> list[str]:
             return [f" {line.things}"]
 
 
-def _numbers(line: Summary) -> list[Text]:
+def _numbers(line: Summary) -> dict[str, Text]:
     share = line.success
-    psnr, ssim = line.scores.get("psnr"), line.scores.get("ssim")
+    psnr, ssim, agrees = (line.scores.get(name) for name in ("psnr", "ssim", "fidelity"))
     leak = line.hits if line.kind == "images" else above_a_guess(line)
-    return [
-        Text(amount(line) if share is not None else "-", style="bold red" if leak else ""),
-        Text(_spread(share) if share is not None and not share.degenerate else "-"),
-        Text(f"{psnr.mean:.1f}" if psnr is not None else "-"),
-        Text(_guess(line), style="dim"),
-        Text(f"{ssim.mean:.2f}" if ssim is not None else "-"),
-        Text(percent(line.utility.mean) if line.utility is not None else "-"),
-    ]
+    return {
+        "Recovered": Text(amount(line) if share is not None else "-", style="bold red" if leak else ""),
+        "95 %": Text(_spread(share) if share is not None and not share.degenerate else "-"),
+        "PSNR": Text(f"{psnr.mean:.1f}" if psnr is not None else "-"),
+        "Guess": Text(_guess(line), style="dim"),
+        "SSIM": Text(f"{ssim.mean:.2f}" if ssim is not None else "-"),
+        "Fidelity": Text(percent(agrees.mean) if agrees is not None else "-"),
+        "Accuracy": Text(percent(line.utility.mean) if line.utility is not None else "-"),
+    }
 
 
 def _spread(share: Interval) -> str:

@@ -1,4 +1,4 @@
-"""The verdict: what was recovered, from whom, knowing what, and what the best defense does about it."""
+"""The verdict: what was recovered, from whom, knowing what, and what the strongest defense does about it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Verdict:
 
 
 def judge(arms: Sequence[Arm], deployed_arm: str | None = None, facts: Facts = no_facts) -> Verdict:
-    """The worst undefended case of every kind, the best defense against it, the deployed arm, what to keep in mind.
+    """The worst undefended case of every kind, the strongest defense against it, the deployed arm, and caveats.
 
     `facts` gives what was stored beside the scores of a row.
     """
@@ -67,7 +67,7 @@ def _sentences(worst: Summary, arms: Sequence[Arm], facts: Facts) -> tuple[str, 
     if worst.kind == "classes":
         found.append(gained(pictured(worst, facts)))
     if _got_something(worst):
-        found.append(_what_the_best_defense_does(own, arms, worst.kind))
+        found.append(_what_the_strongest_defense_does(own, arms, worst.kind))
     return tuple(text for text in found if text)
 
 
@@ -104,7 +104,7 @@ def _nothing_judged(attacks: Sequence[Summary]) -> str:
     )
 
 
-def _what_the_best_defense_does(own: Arm, arms: Sequence[Arm], kind: Kind) -> str:
+def _what_the_strongest_defense_does(own: Arm, arms: Sequence[Arm], kind: Kind) -> str:
     """Against the strongest attack on each arm of the same federation, not only the one that was worst undefended."""
     rivals = [arm for arm in arms if arm.panel == own.panel and arm.defended and arm is not own]
     tried = [(arm, found) for arm in rivals if (found := arm.strongest_of(kind)) is not None]
@@ -123,10 +123,10 @@ def _what_the_best_defense_does(own: Arm, arms: Sequence[Arm], kind: Kind) -> st
         what = "it" if sum(one.kind == kind for one in best.attacks) == 1 else "the attacks that were run"
         place = f" in {best.where.get('protocol')}" if any(arm.panel != own.panel for arm in arms) else ""
         left = left_to_see(resembling(best.attacks)) if kind == "images" else ""
-        return f"{best.defense} stops {what}{place} ({stopped(found)}){price}.{left}"
+        return f"{best.title} stops {what}{place} ({stopped(found)}){price}.{left}"
     if _share(found) < _share(before):
-        return f"The best defense tried, {best.defense}, still lets {attack} {verb} {what_left}{price}."
-    return f"No defense that was tried lowers this: with {best.defense}, {attack} {verb}s {what_left}{price}."
+        return f"The strongest defense tried, {best.title}, still lets {attack} {verb} {what_left}{price}."
+    return f"No defense that was tried lowers this: with {best.title}, {attack} {verb}s {what_left}{price}."
 
 
 def _share(found: Summary) -> float:

@@ -27,6 +27,7 @@ __all__ = [
     "sent_by",
     "setting",
     "subjects",
+    "with_strengths",
 ]
 
 SENT: Mapping[str, str] = {
@@ -117,6 +118,21 @@ def defense_name(where: Mapping[str, Any]) -> str:
     """The defense as a person would say it."""
     name = str(where.get("defense") or "none")
     return "no defense" if name in ("none", "identity") else name
+
+
+def with_strengths(where: Mapping[str, Any]) -> str:
+    """The defense with what was swept of it: an arm that has a name of its own is called alike at every strength.
+
+    >>> with_strengths({"defense": "shipped", "defenses.2.sigma": 0.3})
+    'shipped(sigma=0.3)'
+    >>> with_strengths({"defense": "gaussian(sigma=1)", "defenses.2.sigma": 1.0})
+    'gaussian(sigma=1)'
+    """
+    name = str(where.get("defense") or "none")
+    swept = ((key.rpartition(".")[2], value) for key, value in where.items() if key.startswith("defenses."))
+    said = (f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in swept)
+    added = [one for one in said if one not in name]
+    return f"{name}({', '.join(added)})" if added else name
 
 
 def subjects(dataset: Any) -> str:

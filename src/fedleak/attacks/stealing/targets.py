@@ -87,7 +87,10 @@ def _wrong(setup: Setup, round_: Round, sender: str, payload: object) -> str:
             "that clients predicted on, and an index into it"
         )
     if not bool(torch.isfinite(payload.values).all()):
-        return f"{where}: predictions that are not finite; leave such messages out of the recording"
+        return (
+            f"{where}: predictions that are not finite, as of a model whose training broke down (lower protocol.lr); "
+            "leave such messages out of a recording"
+        )
     return ""
 
 

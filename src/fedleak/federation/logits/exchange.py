@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedleak.defenses.base import Context, Defense, ProtocolPlan
 from fedleak.defenses.compose import chain
-from fedleak.errors import ShapeError
+from fedleak.errors import RefusedError, ShapeError
 from fedleak.federation.base import Problem
 from fedleak.federation.logits.checks import allowed, check_outputs, check_targets, held, usable_public
 from fedleak.federation.logits.client import Clients, batches_of
@@ -110,6 +110,12 @@ class Exchange:
             sent = self._defense.apply(payload, context, self.clients.message_rng(number, index))
             if not isinstance(sent, Predictions) or sent.values.shape != payload.values.shape:
                 raise ShapeError(f"{context.client}: a defense must leave predictions of {tuple(payload.values.shape)}")
+            if sent.scale != payload.scale or not torch.equal(sent.index.cpu(), payload.index):
+                # The others read them as the protocol says, and a proof speaks of what the protocol sends.
+                raise RefusedError(
+                    f"{context.client}: a defense must leave {payload.scale} on the same public examples in the same "
+                    f"order, found {sent.scale}; let it change `values` alone"
+                )
             arrived.append(sent.values)
             messages.append(Message(context.client, _on_cpu(sent), self._told(context.client)))
         self._received = tuple(messages)
