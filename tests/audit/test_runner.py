@@ -255,9 +255,20 @@ def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     assert {row.status for row in run(tmp_path)} == {"ok"}
 
 
-def test_rows_of_a_run_without_any_memory_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "problem",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        MemoryError("Unable to allocate 95.4 GiB for an array"),
+        MemoryError(),
+    ],
+)
+def test_rows_of_a_run_without_any_memory_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
     def none_left(*_given: Any, **_more: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
+        raise problem
 
     monkeypatch.setattr("fedleak.audit.runner.estimate", lambda *_: "")
     monkeypatch.setattr("fedleak.audit.federations.load", none_left)

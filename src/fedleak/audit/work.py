@@ -27,7 +27,7 @@ from fedleak.audit.truths import load_truth
 from fedleak.audit.victim_rows import victim_row
 from fedleak.errors import DataError, FedleakError, TranscriptError
 from fedleak.files import disk_is_full, keeping_in
-from fedleak.learning.memory import ran_out_of_memory
+from fedleak.learning.memory import lacking, ran_out_of_memory
 from fedleak.metrics import utility
 from fedleak.metrics.registry import NotAvailable
 from fedleak.seeding import Seeds
@@ -57,7 +57,7 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
         if disk_is_full(problem):
             raise  # no fault of the trial: the run stops, and goes on from here when there is room
         if ran_out_of_memory(problem):
-            rows = [without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
+            rows = [without_result(trial, "out_of_memory", lacking(problem))]
         else:
             where = traceback.extract_tb(problem.__traceback__)[-1]
             said = problem.strerror if isinstance(problem, OSError) else problem  # its text would hold a path
