@@ -106,11 +106,22 @@ def _model_identity(point: Point) -> dict[str, Any]:
             "arguments": dict(point.model.arguments),
             "revision": registry("models")[point.model.name].revision,
         }
+    module = made_by(factory)
+    source, parts = _source(factory), {_source(type(part)) for part in module.modules() if not _from_torch(part)}
+    # What a function makes is of classes whose code is not the function's.
+    more = {"parts": sorted(parts)} if parts - {source} else {}
+    return {"name": point.model.name, "source": source, "module": repr(module), **more}
+
+
+def _source(thing: Any) -> str:
     try:
-        source = inspect.getsource(factory)
+        return inspect.getsource(thing)
     except (OSError, TypeError):
-        source = ""
-    return {"name": point.model.name, "source": source, "module": repr(made_by(factory))}
+        return ""
+
+
+def _from_torch(part: Any) -> bool:
+    return type(part).__module__.partition(".")[0] == "torch"
 
 
 def _raised(*described: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
