@@ -230,6 +230,14 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
     assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4
 
 
+def test_a_specification_of_somebodys_own_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text("# mine")
+    with pytest.raises(RefusedError, match=r"holds a spec.toml that no run wrote.*--out"):
+        run(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["spec.toml"]
+    assert (tmp_path / "spec.toml").read_text() == "# mine"
+
+
 def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

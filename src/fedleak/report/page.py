@@ -179,7 +179,7 @@ def _known_attacks() -> Mapping[str, Any]:
 
 
 def _spec_text(run: Path) -> str:
-    path = run / "spec.toml"
+    path = RunFolder(run).spec_file
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
