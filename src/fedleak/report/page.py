@@ -87,6 +87,8 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     traces = trace_panels(federations, blobs)
     fronts = frontiers(federations)
     gallery = gallery_of(federations, strongest, blobs)
+    legend = sorted({(arm.number, colour_of(arm.number), arm.title) for arm in arms})
+    on_a_front = {one.number for front in fronts for one in front.settings}
     attacked = [row for row in rows if row.where.get("attack") != UTILITY]
     rounds: dict[str, int] = {}
     for arm in arms:
@@ -113,7 +115,8 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
         "frontier_panels": frontier_panels(fronts),
         "traces": traces,
         "traces_cut": any(len(found.rows) > VICTIMS for found in summaries),
-        "legend": sorted({(arm.number, colour_of(arm.number), arm.title) for arm in arms}),
+        "legend": legend,
+        "frontier_legend": [entry for entry in legend if entry[0] in on_a_front],
         "appendix": appendix_of(spec, rows, blobs),
         "gaps": gaps_of(rows, attacked, attacks, sorted(blobs.problems.values()), rounds),
         "extra": lambda found: setting(found.where, [key for key in keys if key.startswith(("attack", "defense"))]),
