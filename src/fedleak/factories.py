@@ -15,10 +15,15 @@ from torch.nn.parameter import UninitializedParameter
 
 from fedleak.errors import RefusedError
 
-__all__ = ["frozen_as_buffers", "made_by", "raised", "raised_by_a_network", "takes_nothing"]
+__all__ = ["frozen_as_buffers", "made_by", "name_of", "raised", "raised_by_a_network", "takes_nothing"]
 
 OURS = Path(__file__).parent
 INSTALLED = [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def name_of(factory: Any) -> str:
+    """What a network of somebody's own is called in a specification: module:factory."""
+    return f"{getattr(factory, '__module__', 'user')}:{getattr(factory, '__qualname__', type(factory).__name__)}"
 
 
 def takes_nothing(factory: Callable[..., Any], name: str = "") -> None:

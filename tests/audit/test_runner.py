@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small import SMALL
@@ -228,6 +229,26 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
     assert len(failed) == 1
     assert failed[0].reason.startswith("ZeroDivisionError: on purpose")
     assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4
+
+
+@pytest.mark.parametrize(
+    ("data", "protocol", "threshold"),
+    [
+        ({}, {}, 20.0),  # all that a client has, which is several
+        ({"per_client": 5}, {}, 20.0),
+        ({"per_client": 5}, {"examples": 1}, 30.0),
+        ({"per_client": 1}, {}, 30.0),
+        ({"per_client": 1}, {"examples": 5}, 30.0),
+    ],
+)
+def test_what_counts_as_recovered_goes_by_the_images_behind_an_update(
+    tmp_path: Path, data: dict[str, int], protocol: dict[str, int], threshold: float
+) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+    labels = np.arange(40) % 10
+    np.savez(tmp_path / "mnist.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    tables = {**SMALL, "data": {"name": "mnist", "clients": 2, **data}, "protocol": {"name": "fedsgd", **protocol}}
+    assert {trial.threshold for trial in plan.make_plan(make_spec(tables), tmp_path, "cpu").trials} == {threshold}
 
 
 def test_a_specification_of_somebodys_own_is_not_replaced(tmp_path: Path) -> None:

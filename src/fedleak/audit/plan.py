@@ -196,10 +196,17 @@ def _lacking(spec: Spec, data_root: Path) -> dict[str, str]:
     return {"lacking": "lpips"} if without else {}
 
 
+def _behind(job: FederationJob) -> int:
+    """How many images stand behind an attacked update, at the client that has most; 0 where clients send none."""
+    if not hasattr(job.point.protocol, "examples"):
+        return 0
+    held = max((len(part) for part in job.split["clients"].values()), default=0)
+    return min(job.point.protocol.examples or held, held)
+
+
 def _trials(spec: Spec, job: FederationJob, device_kind: str, lacking: Mapping[str, str]) -> list[Trial]:
     point = job.point
-    images = getattr(point.protocol, "examples", None) or point.data.per_client or 0
-    threshold = spec.threshold if spec.threshold is not None else default_threshold(point.data.name, images)
+    threshold = spec.threshold if spec.threshold is not None else default_threshold(point.data.name, _behind(job))
     found = []
     for choice in (None, *point.attacks):
         identity = {

@@ -66,6 +66,7 @@ def run_audit(
             display.plan(len(wanted), len(missing), len(federations), crew.jobs)
             # Measuring what nobody reads would be work for nothing, and a cluster's GPU may not be here.
             if missing and not display.quiet and is_here(device):
+                display.note("timing a few steps of each kind of work ...")
                 display.note(estimate(federations, missing, data_root, device, crew.jobs))
             common = (out, data_root, device)
             lacking: dict[str, str] = {}
