@@ -24,6 +24,7 @@ from fedleak.components import configure
 from fedleak.data import data_root
 from fedleak.defenses import Defense, chain
 from fedleak.errors import DataError, RefusedError
+from fedleak.factories import name_of
 from fedleak.federation import Problem
 from fedleak.metrics import DEFAULT_METRICS, Judgement, default_threshold
 from fedleak.metrics import judge as judge_one
@@ -177,8 +178,4 @@ def run_audit(
 
 
 def _spec(model: str | Callable[[], nn.Module]) -> ModelSpec:
-    return ModelSpec(model) if isinstance(model, str) else ModelSpec(_name(model), factory=model)
-
-
-def _name(factory: Callable[[], nn.Module]) -> str:
-    return f"{getattr(factory, '__module__', 'user')}:{getattr(factory, '__qualname__', type(factory).__name__)}"
+    return ModelSpec(model) if isinstance(model, str) else ModelSpec(name_of(model), factory=model)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from fedleak.errors import RefusedError
 
-__all__ = ["frozen_as_buffers", "made_by", "takes_nothing"]
+__all__ = ["frozen_as_buffers", "made_by", "name_of", "raised", "raised_by_a_network", "takes_nothing"]
+
+OURS = Path(__file__).parent
+INSTALLED = [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def name_of(factory: Any) -> str:
+    """What a network of somebody's own is called in a specification: module:factory."""
+    return f"{getattr(factory, '__module__', 'user')}:{getattr(factory, '__qualname__', type(factory).__name__)}"
 
 
 def takes_nothing(factory: Callable[..., Any], name: str = "") -> None:
@@ -41,10 +53,40 @@ def made_by(factory: Callable[[], nn.Module]) -> nn.Module:
     return made
 
 
+def _line(problem: BaseException) -> traceback.FrameSummary | None:
+    """Where it was raised, if in code that is neither fedleak's nor installed; a line in a package that such code asked
+    for something counts as the line that asked."""
+    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(OURS):
+            return None
+        if not frame.filename.startswith("<") and not any(file.is_relative_to(place) for place in INSTALLED):
+            return frame
+    return None
+
+
+def raised(problem: BaseException) -> str:
+    """What somebody's own code raised, and on which line of it."""
+    said, line = " ".join(str(problem).split()), _line(problem)
+    at = "" if line is None else f" ({Path(line.filename).name}:{line.lineno})"
+    return f"{type(problem).__name__}: {said}{at}"
+
+
+def raised_by_a_network(problem: BaseException) -> bool:
+    """Whether it was raised by a network of somebody's own, when it was made or when it was shown a picture."""
+    within = {frame.name for frame in traceback.extract_tb(problem.__traceback__)}
+    return _line(problem) is not None and bool(within & {made_by.__name__, "_call_impl"})
+
+
 def frozen_as_buffers(module: nn.Module) -> nn.Module:
     """The network with its parameters of `requires_grad=False` among the buffers: whoever trains it leaves them as they
     are, and whoever reads an update does not look for their gradients. Where there are some it is a copy: the module
     that a factory gives may be one that its author goes on using."""
+    if any(isinstance(value, UninitializedParameter) for value in module.parameters()):
+        raise RefusedError(
+            f"model={type(module).__name__!r}: has lazy layers, whose sizes are not known yet; show the network one "
+            "picture before it is returned, or give the layers their sizes"
+        )
     frozen = [value for value in module.parameters() if not value.requires_grad]
     if len(frozen) == sum(1 for _ in module.parameters()):
         raise RefusedError(

@@ -82,6 +82,13 @@ class Normalisation:
     std: tuple[float, ...] = (1.0,)
 
     def _shaped(self, values: tuple[float, ...], like: Tensor) -> Tensor:
+        if len(values) != 1 and (like.ndim < 3 or len(values) != like.shape[-3]):
+            from fedleak.errors import ShapeError
+
+            raise ShapeError(
+                f"normalisation: {len(values)} numbers for mean or std, and pictures of {tuple(like.shape[-3:])}; give "
+                "one number, or one per channel"
+            )
         return torch.tensor(values, dtype=like.dtype, device=like.device).reshape(-1, 1, 1)
 
     def apply(self, pixels: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small import SMALL
@@ -230,6 +231,34 @@ def test_a_failed_trial_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch:
     assert [row.status for row in run(tmp_path, tables)] == ["ok"] * 4
 
 
+@pytest.mark.parametrize(
+    ("data", "protocol", "threshold"),
+    [
+        ({}, {}, 20.0),  # all that a client has, which is several
+        ({"per_client": 5}, {}, 20.0),
+        ({"per_client": 5}, {"examples": 1}, 30.0),
+        ({"per_client": 1}, {}, 30.0),
+        ({"per_client": 1}, {"examples": 5}, 30.0),
+    ],
+)
+def test_what_counts_as_recovered_goes_by_the_images_behind_an_update(
+    tmp_path: Path, data: dict[str, int], protocol: dict[str, int], threshold: float
+) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+    labels = np.arange(40) % 10
+    np.savez(tmp_path / "mnist.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    tables = {**SMALL, "data": {"name": "mnist", "clients": 2, **data}, "protocol": {"name": "fedsgd", **protocol}}
+    assert {trial.threshold for trial in plan.make_plan(make_spec(tables), tmp_path, "cpu").trials} == {threshold}
+
+
+def test_a_specification_of_somebodys_own_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text("# mine")
+    with pytest.raises(RefusedError, match=r"holds a spec.toml that no run wrote.*--out"):
+        run(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["spec.toml"]
+    assert (tmp_path / "spec.toml").read_text() == "# mine"
+
+
 def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,9 +284,20 @@ def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     assert {row.status for row in run(tmp_path)} == {"ok"}
 
 
-def test_rows_of_a_run_without_any_memory_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "problem",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        MemoryError("Unable to allocate 95.4 GiB for an array"),
+        MemoryError(),
+    ],
+)
+def test_rows_of_a_run_without_any_memory_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
     def none_left(*_given: Any, **_more: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
+        raise problem
 
     monkeypatch.setattr("fedleak.audit.runner.estimate", lambda *_: "")
     monkeypatch.setattr("fedleak.audit.federations.load", none_left)

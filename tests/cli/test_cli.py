@@ -144,6 +144,7 @@ def test_attack_on_a_recording_with_and_without_the_truth(run: Run, spec: Path) 
     judged = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--truth", truth, "--json")
     assert judged.code == 0, judged.err
     assert all(len(row["scores"]["psnr"]) == 1 for row in judged.json["rows"])
+    assert all(row["seconds"] > 0 and "" < row["started"] <= row["finished"] for row in judged.json["rows"])
     mistaken = run("attack", recording, "--attack", "dlm_plus", "--truth", spec)
     assert mistaken.code == 2
     assert "truth.json is missing; give the folder that holds truth.json" in mistaken.err

@@ -73,6 +73,7 @@ def test_the_problems_of_a_specification_are_listed_for_a_script(run: Run) -> No
         (KeyboardInterrupt(), 130, "what was finished is kept"),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device"),
         (PermissionError(errno.EACCES, "Permission denied", "rows.jsonl"), 2, "rows.jsonl: cannot be used"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "out of memory: DefaultCPUAllocator"),
     ],
 )
 def test_what_stops_a_run_is_one_message(

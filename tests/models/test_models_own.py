@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ import torch
 from torch import nn
 
 import fedleak
+from fedleak.audit.plan import make_plan
 from fedleak.audit.registry import load_code
 from fedleak.audit.spec import make_spec
-from fedleak.errors import RefusedError, SpecError
+from fedleak.commands.ending import ending
+from fedleak.errors import FedleakError, RefusedError, SpecError
 from fedleak.factories import frozen_as_buffers, made_by
 from fedleak.models import build_model
 from fedleak.types import Examples, ModelSpec, Weights
@@ -64,6 +68,97 @@ def test_what_goes_wrong_inside_is_left_for_its_author_to_see() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         made_by(broken)
+
+
+PICTURES = Examples(torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(1)), torch.arange(4))
+
+
+class Flat(nn.Linear):
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__(16, classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.flatten(1))
+
+
+class Unknown(Flat):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        raise KeyError("mine")
+
+
+class Pair(Flat):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs), 1  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("protocol", ["fedsgd", "fedavg"])
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (Unknown, r"does not take pictures of \(1, 4, 4\) \(KeyError: 'mine' \(test_models_own.py:\d+\)\)"),
+        (Pair, "the network gives a tuple for a batch of pictures; return one tensor of class scores alone"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(4)), "has lazy layers, whose sizes are not known yet"),
+    ],
+)
+def test_a_network_that_cannot_be_used_is_refused_with_the_line(protocol: str, model: Any, said: str) -> None:
+    with pytest.raises(FedleakError, match=said):
+        fedleak.simulate({"a": PICTURES}, PICTURES, model=model, protocol=protocol)
+
+
+def test_a_network_with_more_outputs_than_there_are_labels_is_attacked_among_all_of_them() -> None:
+    recording = fedleak.simulate({"a": PICTURES}, PICTURES, model=lambda: Flat(7), examples=1)
+    assert recording.transcript.setup.classes == 7
+    (victim,) = fedleak.attack(recording.transcript, "dlm_plus", steps=2).victims
+    assert (victim.status, victim.reason) == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def net(:", r"cannot be imported \(.*mine.py, line 1\)"),
+        ("x = 1\nnet = nobody", r"cannot be imported \(NameError: .*\(mine.py:2\)\)"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_refused_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(RefusedError, match=said):
+        load_code("mine:net", allow=True)
+
+
+def test_on_the_command_line_what_goes_wrong_inside_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> nn.Module:
+        raise ValueError("mine")
+
+    def command(**_given: Any) -> None:
+        made_by(broken)
+
+    assert ending(command, []) == 2
+    assert re.fullmatch(
+        r"fedleak: model: your own code raised ValueError: mine \(test_models_own.py:\d+\)\n", capsys.readouterr().err
+    )
+
+
+class Before(Flat):
+    def _get_name(self) -> str:
+        return "Net"
+
+
+class After(Before):
+    """The same to look at, and other code."""
+
+
+def test_other_code_of_what_a_function_makes_is_another_federation() -> None:
+    made: list[type[nn.Module]] = [Before]
+    tables = {"data": {"name": "orl"}, "protocol": {"name": "fedavg"}}
+    spec = make_spec(tables, model=lambda: made[-1]())
+    keys = []
+    for kind in (Before, After, Before):
+        made.append(kind)
+        keys.append(make_plan(spec, Path("nowhere"), "cpu").federations[0].key)
+    assert keys[0] == keys[2] != keys[1]
 
 
 class Tuned(nn.Module):

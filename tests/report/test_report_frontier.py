@@ -21,7 +21,7 @@ from fedleak.report.arms import arms_of
 from fedleak.report.frontier import Setting, area, family_of, frontiers, pareto, recommend
 from fedleak.report.frontier_chart import frontier_panels
 from fedleak.report.matched import cost_at, curves_by_seed, matched_difference
-from fedleak.report.page import _environment
+from fedleak.report.page import _environment, build_report
 from fedleak.report.tables import summary
 
 
@@ -215,7 +215,9 @@ def test_the_section_draws_and_escapes(make_row: Make, make_utility: Make) -> No
     arms = arms_of(summary(made), made, lambda row: {})
     found = frontiers([("fed<md>", arms)])
     template: jinja2.Template = _environment().get_template("frontier.jinja")
-    page = template.render(frontiers=found, frontier_panels=frontier_panels(found), legend=[(1, 1, "no defense")])
+    page = template.render(
+        frontiers=found, frontier_panels=frontier_panels(found), frontier_legend=[(1, 1, "no defense")]
+    )
     assert page.count('<polyline class="curve') == 1
     assert page.count('<polyline class="front"') == 1
     assert "fed&lt;md&gt;" in page
@@ -244,6 +246,20 @@ def test_a_script_gets_the_recommended_setting_from_a_run_folder(
     assert found["recommended"]["defense"] == "top_k(k=1)"
     assert found["recommended"]["privacy_loss"]["low"] < 0.4 < found["recommended"]["privacy_loss"]["high"]
     assert "costs no test accuracy" in found["advice"]
+
+
+def test_the_legend_of_the_fronts_names_the_arms_on_them(make_row: Make, make_utility: Make, tmp_path: Path) -> None:
+    made = rows(make_row, make_utility)
+    other = [r for r in made if r.where["defense"] in ("none", "top_k(k=1)")]
+    apart = {"protocol": "dsfl"}
+    renamed = {"top_k(k=1)": "label_only", "none": "none"}
+    more = [replace(r, where={**r.where, **apart, "defense": renamed[str(r.where["defense"])]}) for r in other]
+    RunFolder(tmp_path).write_rows([*made, *more])
+    page = build_report(tmp_path).read_text(encoding="utf-8")
+    fronts = page.partition('<section id="frontier"')[2].partition("</section>")[0]
+    assert "label_only" in page.partition('<section id="frontier"')[0]
+    assert "top_k(k=1)" in fronts
+    assert "label_only" not in fronts
 
 
 def test_without_a_defense_to_choose_from_a_script_gets_no_frontier(

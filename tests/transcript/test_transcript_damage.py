@@ -107,6 +107,7 @@ BROKEN_MANIFESTS = {
     "no classes": (at("setup", "classes", value=0), "setup.classes"),
     "no input shape": (drop("setup", "input_shape"), "setup.input_shape"),
     "zero std": (at("setup", "std", value=[0.0]), "normalisation"),
+    "three means, one channel": (lambda m: m["setup"].update(mean=[0.1] * 3, std=[1.0] * 3), "one per channel"),
     "a list at the top": (lambda m: m.clear(), "schema=None"),
 }
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import RefusedError
+from fedleak.learning.memory import lacking, ran_out_of_memory
 from fedleak.types import Gradients, Named, Payload, Predictions, PublicSet, Round, Transcript, Weights
 
-__all__ = ["choose_device", "is_here", "on_device", "one_thread"]
+__all__ = ["choose_device", "is_here", "on_device", "one_thread", "out_of_memory"]
 
 
 def choose_device(asked: str, executor: str = "local") -> str:
@@ -22,6 +23,11 @@ def choose_device(asked: str, executor: str = "local") -> str:
     if asked == "cuda" and executor == "local" and not is_here("cuda"):
         raise RefusedError("device='cuda': torch sees no CUDA device here; use --device cpu")
     return "cuda" if asked == "cuda" or (asked == "auto" and is_here("cuda")) else "cpu"
+
+
+def out_of_memory(problem: BaseException) -> str:
+    """What an error says in one line, if it means that the device has no memory left; else nothing."""
+    return lacking(problem) if ran_out_of_memory(problem) else ""
 
 
 def is_here(device: str) -> bool:

@@ -118,7 +118,7 @@ def attempt(work: Callable[..., R], number: int, item: T, common: tuple[Any, ...
     """What a worker does with one item."""
     try:
         return number, (work(item, *common),)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not ran_out_of_memory(error):
             raise
         return number, None

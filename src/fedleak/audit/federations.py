@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedleak.audit.device import one_thread
+from fedleak.audit.device import one_thread, out_of_memory
 from fedleak.audit.plan import FederationJob
 from fedleak.audit.store import RunFolder
 from fedleak.audit.truths import save_truth
@@ -15,7 +15,6 @@ from fedleak.data import load
 from fedleak.defenses import chain
 from fedleak.federation import Problem
 from fedleak.files import replace_folder
-from fedleak.learning.memory import ran_out_of_memory
 from fedleak.seeding import Seeds
 from fedleak.transcript import save_transcript
 from fedleak.types import Progress, Recording, silent
@@ -31,10 +30,10 @@ def run_federation(job: FederationJob, run: Path, data_root: Path, device: str, 
         return ""
     try:
         recording = _simulated(job, data_root, device, progress)
-    except RuntimeError as problem:
-        if not ran_out_of_memory(problem):
-            raise
-        return str(problem).splitlines()[0]
+    except (RuntimeError, MemoryError) as problem:
+        if said := out_of_memory(problem):
+            return said
+        raise
     # The truth first: a transcript on disk means that the federation is finished.
     with replace_folder(folder.truth(job.key)) as temporary:
         save_truth(recording.truth, temporary)

@@ -106,11 +106,22 @@ def _model_identity(point: Point) -> dict[str, Any]:
             "arguments": dict(point.model.arguments),
             "revision": registry("models")[point.model.name].revision,
         }
+    module = made_by(factory)
+    source, parts = _source(factory), {_source(type(part)) for part in module.modules() if not _from_torch(part)}
+    # What a function makes is of classes whose code is not the function's.
+    more = {"parts": sorted(parts)} if parts - {source} else {}
+    return {"name": point.model.name, "source": source, "module": repr(module), **more}
+
+
+def _source(thing: Any) -> str:
     try:
-        source = inspect.getsource(factory)
+        return inspect.getsource(thing)
     except (OSError, TypeError):
-        source = ""
-    return {"name": point.model.name, "source": source, "module": repr(made_by(factory))}
+        return ""
+
+
+def _from_torch(part: Any) -> bool:
+    return type(part).__module__.partition(".")[0] == "torch"
 
 
 def _raised(*described: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
@@ -185,10 +196,17 @@ def _lacking(spec: Spec, data_root: Path) -> dict[str, str]:
     return {"lacking": "lpips"} if without else {}
 
 
+def _behind(job: FederationJob) -> int:
+    """How many images stand behind an attacked update, at the client that has most; 0 where clients send none."""
+    if not hasattr(job.point.protocol, "examples"):
+        return 0
+    held = max((len(part) for part in job.split["clients"].values()), default=0)
+    return min(job.point.protocol.examples or held, held)
+
+
 def _trials(spec: Spec, job: FederationJob, device_kind: str, lacking: Mapping[str, str]) -> list[Trial]:
     point = job.point
-    images = getattr(point.protocol, "examples", None) or point.data.per_client or 0
-    threshold = spec.threshold if spec.threshold is not None else default_threshold(point.data.name, images)
+    threshold = spec.threshold if spec.threshold is not None else default_threshold(point.data.name, _behind(job))
     found = []
     for choice in (None, *point.attacks):
         identity = {

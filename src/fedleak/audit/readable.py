@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.audit.known import knowing
-from fedleak.errors import RefusedError
+from fedleak.errors import FedleakError, RefusedError
+from fedleak.factories import raised
 from fedleak.learning.own_models import BatchNorm, prepare
 from fedleak.learning.quantised import dequantised
 from fedleak.learning.shapes import input_shape_of
@@ -85,9 +86,12 @@ def _answered(setup: Setup, given: int | None) -> int:
         try:
             # Two pictures: BatchNorm over one number has no variance.
             outputs = setup.model.factory()(torch.zeros(2, *setup.input_shape))
-        except (RuntimeError, ValueError, IndexError) as problem:
+        except Exception as problem:  # whatever a network of somebody's own raises
+            if isinstance(problem, FedleakError):
+                raise
+            said = problem if isinstance(problem, RuntimeError | ValueError | IndexError) else raised(problem)
             raise RefusedError(
-                f"input_shape={setup.input_shape}: the network does not take such pictures ({problem}); say their size "
+                f"input_shape={setup.input_shape}: the network does not take such pictures ({said}); say their size "
                 "(Python: input_shape=(C, H, W); command line: --input-shape C,H,W)"
             ) from None
     if not isinstance(outputs, Tensor) or outputs.ndim != 2:

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fedleak.errors import RefusedError
-from fedleak.factories import takes_nothing
+from fedleak.factories import raised, takes_nothing
 
 __all__ = ["KINDS", "did_you_mean", "load_code", "lookup", "registry", "unknown_key", "unknown_name"]
 
@@ -102,8 +102,9 @@ def load_code(target: str, allow: bool) -> Callable[[], Any]:
         found: Any = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as problem:
-        raise RefusedError(f"model={target!r}: cannot be imported ({problem})") from None
+    except Exception as problem:  # whatever its import does
+        said = problem if isinstance(problem, ImportError | AttributeError | SyntaxError) else raised(problem)
+        raise RefusedError(f"model={target!r}: cannot be imported ({said})") from None
     if not callable(found):
         raise RefusedError(f"model={target!r}: is a {type(found).__name__}, not something that makes a module")
     takes_nothing(found, target)

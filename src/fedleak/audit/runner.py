@@ -22,6 +22,7 @@ from fedleak.audit.rows import Row
 from fedleak.audit.spec import Spec
 from fedleak.audit.store import RunFolder
 from fedleak.audit.work import run_trial, without_result
+from fedleak.errors import RefusedError
 from fedleak.files import locked, replace_file
 
 __all__ = ["run_audit"]
@@ -46,12 +47,13 @@ def run_audit(
     display = display or Display.silent()
     check_executor(executor)
     out, data_root = out.resolve(), data_root.resolve()  # a worker may stand in another folder
+    _check_free(out)
     with locked(out):
         folder = RunFolder(out)
         plan = make_plan(spec, data_root, device)
-        replace_file(out / "spec.toml", spec.text.encode())
         found = {trial.key: rows for trial in plan.trials if (rows := folder.finished(trial.key)) is not None}
-        _write(folder, plan, found)
+        _write(folder, plan, found)  # before the specification: by its rows a run folder is known as one
+        replace_file(folder.spec_file, spec.text.encode())
         wanted = [trial for trial in plan.trials if only is None or only(trial.where())]
         missing = [trial for trial in wanted if trial.key not in found]
         needed = {trial.federation.key for trial in missing}
@@ -64,6 +66,7 @@ def run_audit(
             display.plan(len(wanted), len(missing), len(federations), crew.jobs)
             # Measuring what nobody reads would be work for nothing, and a cluster's GPU may not be here.
             if missing and not display.quiet and is_here(device):
+                display.note("timing a few steps of each kind of work ...")
                 display.note(estimate(federations, missing, data_root, device, crew.jobs))
             common = (out, data_root, device)
             lacking: dict[str, str] = {}
@@ -89,6 +92,16 @@ def run_audit(
                     _write(folder, plan, found)
                     display.done(_outcome(trial, rows))
     return _rows(plan, found)
+
+
+def _check_free(out: Path) -> None:
+    """A folder in which somebody wrote a specification is not one to put a resolved copy over it."""
+    folder = RunFolder(out)
+    if folder.spec_file.exists() and not folder.rows_file.exists():
+        raise RefusedError(
+            f"out={out}: holds a {folder.spec_file.name} that no run wrote, and a run would put its own in its place; "
+            "choose another folder with --out"
+        )
 
 
 def _starved(rows: Sequence[Row]) -> bool:

@@ -20,6 +20,7 @@ from fedleak.audit.round_checks import check_rounds
 from fedleak.audit.sweep import expand
 from fedleak.audit.toml import assign, nowhere
 from fedleak.errors import Problem, RefusedError, SpecError
+from fedleak.factories import name_of
 from fedleak.metrics import DEFAULT_METRICS
 from fedleak.types import ModelSpec
 
@@ -91,7 +92,7 @@ def make_spec(
         if key not in TOP_LEVEL:
             found.add(key, unknown_key(key, TOP_LEVEL))
     if model is not None:
-        tables = {**tables, "model": {"name": f"{getattr(model, '__module__', 'user')}:{_name_of(model)}"}}
+        tables = {**tables, "model": {"name": name_of(model)}}
     metrics = _metrics(tables.get("metrics", list(DEFAULT_METRICS)), found)
     seeds = _seeds(tables.get("seeds", [0]), found)
     threshold = _number(tables, "threshold", "a number of dB", found)
@@ -130,10 +131,6 @@ def _cases(tables: Mapping[str, Any], found: Findings) -> list[dict[str, Any]]:
             if key not in LAID_OVER:
                 found.add(f"cases.{number}.{key}", unknown_key(key, LAID_OVER))
     return [base, *({**{k: v for k, v in base.items() if k != "sweep"}, **case} for case in given)]
-
-
-def _name_of(factory: Callable[[], Any]) -> str:
-    return getattr(factory, "__qualname__", type(factory).__name__)
 
 
 def _metrics(given: Any, found: Findings) -> tuple[str, ...]:

@@ -50,6 +50,10 @@ class RunFolder:
     # -- rows --------------------------------------------------------------------------------------------------
 
     @property
+    def spec_file(self) -> Path:
+        return self.path / "spec.toml"
+
+    @property
     def rows_file(self) -> Path:
         return self.path / "rows.jsonl"
 
@@ -83,9 +87,6 @@ class RunFolder:
 
     def put_json(self, value: Any) -> str:
         return self.put(json.dumps(value, sort_keys=True, allow_nan=False).encode())
-
-    def get_json(self, sha256: str) -> Any:
-        return json.loads(self.get(sha256))
 
     # -- whole trials ------------------------------------------------------------------------------------------
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-import time
 import traceback
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save as save_tensors
 
+from fedleak.audit.clock import Clock
 from fedleak.audit.deadline import TimedOutError, within
-from fedleak.audit.device import on_device, one_thread
+from fedleak.audit.device import on_device, one_thread, out_of_memory
 from fedleak.audit.plan import Trial
 from fedleak.audit.provenance import provenance
 from fedleak.audit.rows import Row
@@ -27,7 +26,6 @@ from fedleak.audit.truths import load_truth
 from fedleak.audit.victim_rows import victim_row
 from fedleak.errors import DataError, FedleakError, TranscriptError
 from fedleak.files import disk_is_full, keeping_in
-from fedleak.learning.memory import ran_out_of_memory
 from fedleak.metrics import utility
 from fedleak.metrics.registry import NotAvailable
 from fedleak.seeding import Seeds
@@ -40,7 +38,7 @@ __all__ = ["attack_transcript", "run_trial", "without_result"]
 def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: Progress = silent) -> list[Row]:
     """All rows of one trial. Blobs are on disk before the rows are; a failure is a row that says so."""
     folder = RunFolder(run)
-    started, clock = datetime.now(UTC), time.monotonic()
+    clock = Clock()
     try:
         with one_thread():
             if trial.choice is None:
@@ -56,17 +54,14 @@ def run_trial(trial: Trial, run: Path, data_root: Path, device: str, progress: P
     except Exception as problem:
         if disk_is_full(problem):
             raise  # no fault of the trial: the run stops, and goes on from here when there is room
-        if ran_out_of_memory(problem):
-            rows = [without_result(trial, "out_of_memory", str(problem).splitlines()[0])]
+        if said := out_of_memory(problem):
+            rows = [without_result(trial, "out_of_memory", said)]
         else:
             where = traceback.extract_tb(problem.__traceback__)[-1]
-            said = problem.strerror if isinstance(problem, OSError) else problem  # its text would hold a path
-            reason = f"{type(problem).__name__}: {said} ({Path(where.filename).name}:{where.lineno})"
+            text = problem.strerror if isinstance(problem, OSError) else problem  # its text would hold a path
+            reason = f"{type(problem).__name__}: {text} ({Path(where.filename).name}:{where.lineno})"
             rows = [without_result(trial, "failed", reason)]
-    finished = datetime.now(UTC)
-    seconds = round(time.monotonic() - clock, 3)
-    start, end = started.isoformat(timespec="seconds"), finished.isoformat(timespec="seconds")
-    rows = [replace(row, seconds=seconds, started=start, finished=end) for row in rows]
+    rows = clock.on(rows)
     if all(row.status in ("ok", "diverged", "refused") for row in rows):
         folder.finish(trial.key, rows)  # what failed is tried again by the next run
     return rows

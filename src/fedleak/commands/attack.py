@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedleak.audit.checks import Findings, build
+from fedleak.audit.clock import Clock
 from fedleak.audit.confidence import AGREED_DB, UNEXPLAINED, Confidence, compared, noise_instead
 from fedleak.audit.device import choose_device, one_thread
 from fedleak.audit.display import Display
@@ -108,6 +109,7 @@ def attack_command(
     def run(seen: Transcript, start: int) -> tuple[Finding, tuple[str, ...]]:
         return attack_transcript(attack, name, seen, start, where_to_run, forecast.over(display.inner(None)))
 
+    clock = Clock()
     with locked(out), one_thread(), display.stage(name, 1):
         finding, granted = run(transcript, seed)
         rows = _rows(trial, name, attack, transcript, finding, granted, private, seed, RunFolder(out), data)
@@ -116,6 +118,7 @@ def attack_command(
             found = [finding, run(transcript, seed + 1)[0]]
             empty = [run(nothing, start)[0] for start in (seed, seed + 1)]
             rows = _with_confidence(rows, compared(found, empty), RunFolder(out))  # type: ignore[arg-type]
+        rows = clock.on(rows)
         RunFolder(out).write_rows(rows)
         files = [write_pictures(finding, out / "pictures"), write_models(finding, out / "models")]
     tell(rows, finding, files, out, judged=private is not None, sure=sure, as_json=as_json, quiet=quiet)

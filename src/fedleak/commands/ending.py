@@ -70,6 +70,14 @@ def _ending(run: Callable[..., Any], as_json: bool) -> tuple[int, str, dict[str,
 
 
 def _broke(problem: Exception) -> tuple[int, str, dict[str, Any]]:
-    """A mistake of fedleak's own: everything that helps to find it goes to stderr."""
+    """A mistake of fedleak's own: everything that helps to find it goes to stderr. Of a mistake in somebody's own
+    network its author wants to know the line."""
+    from fedleak.audit.device import out_of_memory
+    from fedleak.factories import raised, raised_by_a_network
+
+    if said := out_of_memory(problem):
+        return 1, f"out of memory: {said}; take a smaller network, smaller pictures or fewer at once", {}
+    if raised_by_a_network(problem):
+        return 2, f"model: your own code raised {raised(problem)}", {}
     traceback.print_exception(problem, file=sys.stderr)
     return 1, f"this should not have happened ({type(problem).__name__}: {problem}); {GO_ON}", {}

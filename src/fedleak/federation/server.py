@@ -71,7 +71,7 @@ def federate(
     network, judge = Network(module), Network(copy.deepcopy(module).eval())
     work = rules.work(network, loss_named(problem.loss))
     server = Server(Weights(network.initial(), network.buffers()))
-    _check(problem, settings, judge, device)
+    problem = replace(problem, classes=_told_apart(problem, settings, judge, device))
     offsets, private, owners = _pooled(problem.clients)
     test = problem.normalisation.apply(problem.test.inputs).to(device), problem.test.labels.to(device)
 
@@ -118,15 +118,16 @@ def federate(
     return Recording(Transcript(settings.setup(problem, rules.epochs), tuple(rounds)), truth)
 
 
-def _check(problem: Problem, settings: Settings, network: Network, device: str) -> None:
-    """A network of somebody's own may not take the pictures, or tell too few classes apart."""
+def _told_apart(problem: Problem, settings: Settings, network: Network, device: str) -> int:
+    """How many classes the network tells apart. One of somebody's own may not take the pictures, or know too few of
+    their labels; with more outputs than there are labels an attack searches among all of them, as the server does."""
     one = problem.normalisation.apply(next(iter(problem.clients.values())).inputs[:1]).to(device)
 
     def ask() -> Tensor:
         return predict(network, network.initial(), one)
 
     who = f"{type(settings).__name__.lower()}: the network"
-    check_network(who, ask, problem.input_shape, problem.classes, None)
+    return check_network(who, ask, problem.input_shape, problem.classes, None)
 
 
 def _allowed(defense: Chain) -> Chain:

@@ -56,6 +56,11 @@ class Network:
             outputs: Tensor = functional_call(self.module, {**self.buffers(), **parameters}, (inputs,))
         except ValueError as problem:
             raise explained(problem) from None
+        if not isinstance(outputs, Tensor):
+            raise RefusedError(
+                f"the network gives a {type(outputs).__name__} for a batch of pictures; return one tensor of class "
+                "scores alone, (n, classes)"
+            )
         return outputs
 
 

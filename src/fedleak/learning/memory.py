@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["Saved", "ran_out_of_memory", "saved_by_autograd"]
+__all__ = ["Saved", "lacking", "ran_out_of_memory", "saved_by_autograd"]
+
+SAYS_SO = ("out of memory", "can't allocate memory")
 
 
 class Saved:
@@ -43,12 +45,24 @@ def saved_by_autograd() -> Iterator[Saved]:
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """torch has a class of its own for what its allocator cannot get. What CUDA's libraries ask the driver for (a
-    workspace, a graph) fails with a plain error that only says so, as it does where several processes fill a device.
+    """torch has a class of its own for what its allocator cannot get on a GPU. What CUDA's libraries ask the driver for
+    (a workspace, a graph) fails with a plain error that only says so, as it does where several processes fill a device,
+    and so does torch's allocator on a CPU. Python and numpy have a MemoryError.
 
     >>> ran_out_of_memory(RuntimeError("CUDA error: out of memory"))
     True
+    >>> ran_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes"))
+    True
     """
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "out of memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in SAYS_SO)
     )
+
+
+def lacking(error: BaseException) -> str:
+    """What such an error says, in one line; Python's own MemoryError may say nothing.
+
+    >>> lacking(MemoryError())
+    'MemoryError'
+    """
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -8,17 +8,12 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["absolute_error", "divergence", "entropy", "squared_error"]
+__all__ = ["absolute_error", "divergence", "entropy"]
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean of |output - target| over all numbers of a batch: FedMD's digest of the consensus."""
     return F.l1_loss(outputs, targets)
-
-
-def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean of (output - target)^2 over all numbers of a batch."""
-    return F.mse_loss(outputs, targets)
 
 
 def divergence(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -88,6 +88,8 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
     traces = trace_panels(federations, blobs)
     fronts = frontiers(federations)
     gallery = gallery_of(federations, strongest, blobs)
+    legend = sorted({(arm.number, colour_of(arm.number), arm.title) for arm in arms})
+    on_a_front = {one.number for front in fronts for one in front.settings}
     attacked = [row for row in rows if row.where.get("attack") != UTILITY]
     rounds: dict[str, int] = {}
     for arm in arms:
@@ -114,7 +116,8 @@ def render(folder: RunFolder, attacks: Mapping[str, Any]) -> str:
         "frontier_panels": frontier_panels(fronts),
         "traces": traces,
         "traces_cut": any(len(found.rows) > VICTIMS for found in summaries),
-        "legend": sorted({(arm.number, colour_of(arm.number), arm.title) for arm in arms}),
+        "legend": legend,
+        "frontier_legend": [entry for entry in legend if entry[0] in on_a_front],
         "appendix": appendix_of(spec, rows, blobs),
         "gaps": gaps_of(rows, attacked, attacks, sorted(blobs.problems.values()), rounds),
         "extra": lambda found: setting(found.where, [key for key in keys if key.startswith(("attack", "defense"))]),
@@ -180,7 +183,7 @@ def _known_attacks() -> Mapping[str, Any]:
 
 
 def _spec_text(run: Path) -> str:
-    path = run / "spec.toml"
+    path = RunFolder(run).spec_file
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 

@@ -137,6 +137,10 @@ def _setup(folder: Path, manifest: Manifest) -> Setup:
     entry, public = manifest.setup, None
     if len(entry.mean) != len(entry.std) or any(value == 0 for value in entry.std):
         raise TranscriptError(f"manifest.json: mean {entry.mean} and std {entry.std} are no normalisation")
+    if len(entry.input_shape) == 3 and len(entry.mean) not in (1, entry.input_shape[0]):
+        raise TranscriptError(
+            f"manifest.json: mean {entry.mean} of pictures of {entry.input_shape}; give one number, or one per channel"
+        )
     if manifest.public is not None:
         named = _named(manifest.public.tensors, _tensors(folder, manifest.public, manifest.public.tensors))
         if "inputs" not in named:
