@@ -259,6 +259,14 @@ def test_a_specification_of_somebodys_own_is_not_replaced(tmp_path: Path) -> Non
     assert (tmp_path / "spec.toml").read_text() == "# mine"
 
 
+def test_a_run_whose_rows_were_deleted_goes_on(tmp_path: Path) -> None:
+    """Which is what the error about damaged rows advises."""
+    rows = run(tmp_path)
+    (tmp_path / "rows.jsonl").unlink()
+    assert run(tmp_path) == rows
+    assert (tmp_path / "rows.jsonl").is_file()
+
+
 def test_a_federation_without_memory_marks_its_trials_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

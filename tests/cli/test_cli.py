@@ -148,6 +148,11 @@ def test_attack_on_a_recording_with_and_without_the_truth(run: Run, spec: Path) 
     mistaken = run("attack", recording, "--attack", "dlm_plus", "--truth", spec)
     assert mistaken.code == 2
     assert "truth.json is missing; give the folder that holds truth.json" in mistaken.err
+    rows = Path("runs/small/rows.jsonl").read_bytes()
+    elsewhere = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--out", "runs/small")
+    assert elsewhere.code == 2
+    assert "--out=runs/small: holds an audit, whose rows this would replace; give another folder" in elsewhere.err
+    assert Path("runs/small/rows.jsonl").read_bytes() == rows
     blind = run("attack", recording, "--attack", "dlm_plus", "--set", "steps=2", "--out", "blind", "--json")
     assert all(row["scores"] == {} and row["objective"] is not None for row in blind.json["rows"])
     assert len(list(Path("blind/pictures").glob("*.png"))) == 3

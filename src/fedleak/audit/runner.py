@@ -95,9 +95,10 @@ def run_audit(
 
 
 def _check_free(out: Path) -> None:
-    """A folder in which somebody wrote a specification is not one to put a resolved copy over it."""
+    """A folder in which somebody wrote a specification is not one to put a resolved copy over it. Damaged rows may have
+    been deleted, as their error advises; finished trials still tell a run folder."""
     folder = RunFolder(out)
-    if folder.spec_file.exists() and not folder.rows_file.exists():
+    if folder.spec_file.exists() and not folder.rows_file.exists() and not folder.trials.exists():
         raise RefusedError(
             f"out={out}: holds a {folder.spec_file.name} that no run wrote, and a run would put its own in its place; "
             "choose another folder with --out"

@@ -92,16 +92,20 @@ class RunFolder:
 
     def finish(self, trial: str, rows: Sequence[Row]) -> None:
         """Keep the rows of a finished trial. This is the moment from which a kill no longer costs it."""
-        replace_file(self.path / "trials" / f"{trial}.jsonl", _lines(rows))
+        replace_file(self.trials / f"{trial}.jsonl", _lines(rows))
 
     def finished(self, trial: str) -> list[Row] | None:
         """The rows of a trial that need not run again: finished, and all its artifacts are there."""
-        path = self.path / "trials" / f"{trial}.jsonl"
+        path = self.trials / f"{trial}.jsonl"
         if not path.is_file():
             return None
         rows = _parse(path)
         there = (self.path / "artifacts" / name for row in rows for name in row.artifacts.values())
         return rows if all(blob.is_file() for blob in there) else None
+
+    @property
+    def trials(self) -> Path:
+        return self.path / "trials"
 
     @property
     def kept(self) -> Path:

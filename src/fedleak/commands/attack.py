@@ -102,6 +102,8 @@ def attack_command(
     identity = {"attack": name, **resolved(attack), "seed": seed, "transcript": _identity(source), "read as": said}
     trial = digest(identity)[:24]
     out = out or Path("runs") / f"attack-{trial[:12]}"
+    if RunFolder(out).spec_file.exists():
+        raise RefusedError(f"--out={out}: holds an audit, whose rows this would replace; give another folder")
     display, where_to_run = Display(quiet=quiet), choose_device(device)
 
     forecast = Forecast(4 if sure else 1, display.note)
